@@ -1,0 +1,95 @@
+"""LangGraph checkpoints that cannot be lost and hardly take room: savers for SQLite and Postgres, for any graph.
+
+Every name is loaded when it is first used, so that what only lists or logs does not pay for what decodes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from checkpointers.adopt import Adopted, adopt
+    from checkpointers.errors import (
+        BusyError,
+        CheckpointerError,
+        DiskFullError,
+        IncompleteRecordError,
+        MissingDriverError,
+        NotADatabaseError,
+        ReadOnlyError,
+        SchemaError,
+        StorageError,
+        ThreadExistsError,
+        UnknownSchemeError,
+        UnknownThreadError,
+        UnreachableError,
+        UnreadableValueError,
+        UnstorableValueError,
+    )
+    from checkpointers.postgres import PostgresSaver
+    from checkpointers.registry import open_saver
+    from checkpointers.retention import Keep, Plan
+    from checkpointers.saver import Saver
+    from checkpointers.sqlite import SqliteSaver
+    from checkpointers.threads import ThreadInfo, Usage
+
+_HOMES = {
+    "adopt": "adopt Adopted",
+    "errors": (
+        "BusyError CheckpointerError DiskFullError IncompleteRecordError MissingDriverError NotADatabaseError"
+        " ReadOnlyError SchemaError StorageError ThreadExistsError UnknownSchemeError UnknownThreadError"
+        " UnreachableError UnreadableValueError UnstorableValueError"
+    ),
+    "postgres": "PostgresSaver",
+    "registry": "open_saver",
+    "retention": "Keep Plan",
+    "saver": "Saver",
+    "sqlite": "SqliteSaver",
+    "threads": "ThreadInfo Usage",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "Adopted",
+    "BusyError",
+    "CheckpointerError",
+    "DiskFullError",
+    "IncompleteRecordError",
+    "Keep",
+    "MissingDriverError",
+    "NotADatabaseError",
+    "Plan",
+    "PostgresSaver",
+    "ReadOnlyError",
+    "Saver",
+    "SchemaError",
+    "SqliteSaver",
+    "StorageError",
+    "ThreadExistsError",
+    "ThreadInfo",
+    "UnknownSchemeError",
+    "UnknownThreadError",
+    "UnreachableError",
+    "UnreadableValueError",
+    "UnstorableValueError",
+    "Usage",
+    "adopt",
+    "open_saver",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Offer the public names to completion before they are loaded."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,158 @@
+"""Adopting: a database of the official savers (or any saver) copied into ours, checked equal, resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from checkpointers.codec import Codec
+from checkpointers.errors import CheckpointerError
+from checkpointers.registry import open_saver
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+
+    from checkpointers.saver import Saver
+
+Paths = Callable[[str, str, str], dict[str, str]]
+
+
+class AdoptionError(CheckpointerError):
+    """A checkpoint that did not come out as it went in; what was copied before it is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What an adoption did: threads seen, checkpoints copied and checked, and those that were there already."""
+
+    threads: int
+    checkpoints: int
+    already: int
+
+
+def adopt(source: BaseCheckpointSaver[Any] | str, into: Saver, *, threads: Sequence[str] | None = None) -> Adopted:
+    """Copy every thread (or these) of a saver, or of its address, and check each checkpoint as it is copied.
+
+    Nothing of the source changes. If it stops half-way, run it again: what is there is not copied twice.
+    """
+    if isinstance(source, str):
+        opened: Any = open_saver(source)
+        try:
+            return adopt(opened, into, threads=threads)
+        finally:
+            opened.close()
+    places = _places(source)
+    wanted = sorted(places) if threads is None else [thread for thread in threads if thread in places]
+    copied = already = 0
+    for thread in wanted:
+        stored = {(p.config["configurable"]["checkpoint_ns"], p.checkpoint["id"]) for p in into.list(_config(thread))}
+        for ns, checkpoint_id in sorted(places[thread], key=lambda place: place[1]):
+            already += (ns, checkpoint_id) in stored
+            copied += _copy(source, into, _config(thread, ns, checkpoint_id), new=(ns, checkpoint_id) not in stored)
+    return Adopted(len(wanted), copied, already)
+
+
+def _copy(source: BaseCheckpointSaver[Any], into: Saver, config: RunnableConfig, *, new: bool) -> int:
+    found = source.get_tuple(config)
+    if found is None:
+        return 0
+    if new:
+        parent = found.parent_config["configurable"].get("checkpoint_id") if found.parent_config else None
+        place = _config(config["configurable"]["thread_id"], config["configurable"]["checkpoint_ns"], parent)
+        into.put(place, found.checkpoint, found.metadata, found.checkpoint["channel_versions"])
+    paths = _task_paths(source)(*(config["configurable"][k] for k in ("thread_id", "checkpoint_ns", "checkpoint_id")))
+    tasks: dict[str, list[tuple[str, Any]]] = {}
+    for task, channel, value in found.pending_writes or ():
+        tasks.setdefault(task, []).append((channel, value))
+    for task, writes in tasks.items():
+        into.put_writes(config, writes, task, paths.get(task, ""))
+    _check(found, into.get_tuple(config), Codec(into.serde).pack, config)
+    return int(new)
+
+
+def _check(was: CheckpointTuple, now: CheckpointTuple | None, pack: Callable[[Any], bytes], config: Any) -> None:
+    differences = ["it is missing"] if now is None else list(_differences(was, now, pack))
+    if differences:
+        where = config["configurable"]
+        msg = (
+            f"checkpoint {where['checkpoint_id']} of thread {where['thread_id']!r} did not come out as it went in:"
+            f" {'; '.join(differences)}"
+        )
+        raise AdoptionError(msg)
+
+
+def _differences(was: CheckpointTuple, now: CheckpointTuple, pack: Callable[[Any], bytes]) -> Iterator[str]:
+    for channel in sorted({*was.checkpoint["channel_values"], *now.checkpoint["channel_values"]}):
+        old, new = (t.checkpoint["channel_values"].get(channel, _MISSING) for t in (was, now))
+        if not _same(old, new, pack):
+            yield f"channel {channel!r} differs"
+    for name in ("channel_versions", "versions_seen"):
+        if was.checkpoint[name] != now.checkpoint[name]:
+            yield f"{name} differ"
+    if dict(was.metadata) != dict(now.metadata):
+        yield "metadata differ"
+    written, kept = was.pending_writes or [], now.pending_writes or []
+    if [write[:2] for write in written] != [write[:2] for write in kept]:
+        yield "pending writes differ"
+    elif not all(_same(a[2], b[2], pack) for a, b in zip(written, kept, strict=True)):
+        yield "a pending write's value differs"
+
+
+_MISSING = object()
+
+
+def _same(old: Any, new: Any, pack: Callable[[Any], bytes]) -> bool:
+    if _MISSING in (old, new):
+        return old is new
+    try:
+        return bool(old == new) or pack(old) == pack(new)
+    except Exception:  # noqa: BLE001  values without a truth of equality are compared by what they look like
+        return pack(old) == pack(new)
+
+
+def _config(thread: str, ns: str | None = None, checkpoint_id: str | None = None) -> RunnableConfig:
+    configurable: dict[str, Any] = {"thread_id": thread}
+    if ns is not None:
+        configurable["checkpoint_ns"] = ns
+    if checkpoint_id is not None:
+        configurable["checkpoint_id"] = checkpoint_id
+    return {"configurable": configurable}
+
+
+def _rows(source: Any, sql: str, params: Sequence[str] = ()) -> list[tuple[Any, ...]] | None:
+    """Ask an official saver's own tables; None if it is some other saver."""
+    if not hasattr(source, "conn") or not hasattr(source, "_cursor" if hasattr(source, "pipe") else "cursor"):
+        return None
+    if hasattr(source, "pipe"):
+        with source._cursor() as cursor:  # noqa: SLF001  the public methods load every state
+            cursor.execute(sql.replace("?", "%s").replace("FROM writes", "FROM checkpoint_writes"), params)
+            return [tuple(row.values()) for row in cursor.fetchall()]
+    with source.cursor(transaction=False) as cursor:
+        return [tuple(row) for row in cursor.execute(sql, params).fetchall()]
+
+
+def _places(source: BaseCheckpointSaver[Any]) -> dict[str, list[tuple[str, str]]]:
+    rows = _rows(source, "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints")
+    if rows is None:
+        listed = [found.config["configurable"] for found in source.list(None)]
+        rows = [(c["thread_id"], c.get("checkpoint_ns", ""), c["checkpoint_id"]) for c in listed]
+    places: dict[str, list[tuple[str, str]]] = {}
+    for thread, ns, checkpoint_id in rows:
+        places.setdefault(thread, []).append((ns, checkpoint_id))
+    return places
+
+
+def _task_paths(source: BaseCheckpointSaver[Any]) -> Paths:
+    """Make the lookup of task paths: the order of parallel writes hangs on them, and no public method tells them."""
+
+    def paths(thread: str, ns: str, checkpoint_id: str) -> dict[str, str]:
+        sql = "SELECT task_id, task_path FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+        rows = _rows(source, sql, (thread, ns, checkpoint_id))
+        if rows is None:
+            written = getattr(source, "writes", {}).get((thread, ns, checkpoint_id), {})
+            rows = [(task, entry[3]) for (task, _), entry in written.items()]
+        return dict(rows)
+
+    return paths

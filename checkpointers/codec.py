@@ -1,0 +1,241 @@
+"""Values as stored: split into elements, each serialized and stored once; a checkpoint refers to runs of them.
+
+A *reference* is what a checkpoint or a write keeps of a value, as plain msgpack data:
+
+    b"…"                     the value itself, small enough to stand in place
+    7                        the value in element 7 of its channel
+    [kind, a, n, …]          runs of elements: n of them from a on, and so on; a list, or a dict in order
+    [RECIPE | kind, b, r]    the runs are many, so they are element r of the channel's recipes, told against recipe b
+
+Elements hold lists or dicts: of one item each, or of several where items are tiny. A single message is stored as a
+list of one, so that written alone and in a list it is one element; any other single value is stored as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import ormsgpack
+
+from checkpointers.compression import PLAIN, squeeze, squeeze_against, unsqueeze, unsqueeze_against
+from checkpointers.fingerprint import blame, packer
+from checkpointers.segments import Stack
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+Ref = Any
+LIST: Final = 0
+DICT: Final = 1
+ATOM: Final = 2
+WHOLE: Final = 3
+SNAPSHOT: Final = 4
+RECIPE: Final = 8
+LONG_RUNS: Final = 64
+INLINE_BYTES: Final = 40
+TINY_ITEM: Final = 24
+GRAIN: Final = 64
+RECORD_WORTH_SQUEEZING: Final = 512
+_MSGPACK_SINGLE: Final = (b"\x01\x91", b"\x01\x81")
+_MSGPACK_HEADER: Final = (b"\x01\xdd", b"\x01\xdf")
+_TAGS: Final = ("", "msgpack", "null", "bytes", "bytearray", "json")
+
+
+@dataclass(slots=True)
+class Parts:
+    """A value taken apart: its kind, its chunks, and a fingerprint of each."""
+
+    kind: int
+    chunks: Sequence[Any]
+    prints: list[bytes]
+    bytes: int
+
+
+class Codec:
+    """Between Python values and stored bytes, with the serializer of one saver."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        """Wrap a LangGraph serializer."""
+        self.serde = serde
+        self._dump, self._load = serde.dumps_typed, serde.loads_typed
+        self._snapshot, plain = _langgraph_types()
+        self._plain = type(serde) is plain
+        self.pack: Callable[[Any], bytes] = packer(serde.dumps_typed)
+
+    def split(self, channel: str, value: Any) -> Parts | bytes:
+        """Take a value apart, or give its payload if it is small; raises `UnstorableValueError` with the path."""
+        snapshot = SNAPSHOT if type(value) is self._snapshot else 0
+        inner = value.value if snapshot else value
+        try:
+            parts = self._split(inner)
+        except Exception as error:
+            raise blame(channel, inner, self.pack, error) from error
+        if parts.bytes <= INLINE_BYTES and not snapshot:
+            return self.payload(channel, inner)
+        parts.kind |= snapshot
+        return parts
+
+    def _split(self, value: Any) -> Parts:
+        pack = self.pack
+        if type(value) is list and value:
+            prints = [pack(item) for item in value]
+            size = sum(map(len, prints))
+            if len(value) > 1 and size < TINY_ITEM * len(prints):
+                return Parts(LIST, _grains(value), [b"".join((b"l", *grain)) for grain in _grains(prints)], size)
+            return Parts(LIST, _Singles(value), prints, size)
+        if type(value) is dict and value:
+            prints = [b"d" + pack({key: item}) for key, item in value.items()]
+            items, size = list(value.items()), sum(map(len, prints))
+            if len(value) > 1 and size < TINY_ITEM * len(prints):
+                chunks = [dict(grain) for grain in _grains(items)]
+                return Parts(DICT, chunks, [b"".join(grain) for grain in _grains(prints)], size)
+            return Parts(DICT, [dict([item]) for item in items], prints, size)
+        print_ = pack(value)
+        if hasattr(value, "__pydantic_fields__"):
+            return Parts(ATOM, _Singles([value]), [print_], len(print_))
+        return Parts(WHOLE, [value], [b"w" + print_], len(print_))
+
+    def payload(self, channel: str, value: Any) -> bytes:
+        """Serialize; the first byte names the serializer's type tag."""
+        try:
+            tag, data = self._dump(value)
+        except Exception as error:
+            raise blame(channel, value, self._dump, error) from error
+        if tag in _TAGS:
+            return bytes((_TAGS.index(tag),)) + data
+        name = tag.encode()
+        return bytes((0, len(name))) + name + data
+
+    def value(self, payload: bytes) -> Any:
+        """Deserialize a payload."""
+        if code := payload[0]:
+            return self._load((_TAGS[code], payload[1:]))
+        end = 2 + payload[1]
+        return self._load((payload[2:end].decode(), payload[end:]))
+
+    def join(self, ref: Ref, stack: Stack) -> Any:
+        """Put a value together again from the elements that were read of its channel."""
+        if isinstance(ref, bytes):
+            return self.value(ref)
+        if isinstance(ref, int):
+            return self.value(stack.payload(ref))[0]
+        kind = ref[0]
+        inner = self._assembled(kind & ~SNAPSHOT, ref[1:], stack)
+        return self._snapshot(inner) if kind & SNAPSHOT else inner
+
+    def _assembled(self, kind: int, runs: Sequence[int], stack: Stack) -> Any:
+        if kind in (ATOM, WHOLE):
+            value = self.value(stack.payload(runs[0]))
+            return value[0] if kind == ATOM else value
+        # Lists (and dicts) of one item each are joined as bytes into one of all items, and decoded in one go.
+        joined = stack.spliced(pairs(runs), _MSGPACK_SINGLE[kind]) if self._plain else None
+        if joined is not None:
+            return self.value(b"".join((_MSGPACK_HEADER[kind], joined[0].to_bytes(4, "big"), joined[1])))
+        chunks = [self.value(stack.payload(number)) for number in numbers(runs)]
+        if kind == LIST:
+            return [item for chunk in chunks for item in chunk]
+        return {key: item for chunk in chunks for key, item in chunk.items()}
+
+
+class _Singles(Sequence[Any]):
+    """A list seen as lists of one item, made only for the items that are new."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return [self._items[index]]
+
+
+def _grains(items: list[Any]) -> list[list[Any]]:
+    return [items[start : start + GRAIN] for start in range(0, len(items), GRAIN)]
+
+
+def reference(kind: int, runs: Sequence[int]) -> Ref:
+    """Give the reference of a value from its kind and the runs of its elements."""
+    return runs[0] if kind == ATOM else [kind, *runs]
+
+
+def numbers(runs: Sequence[int]) -> Iterable[int]:
+    """Give each element number of `[first, count, first, count, …]`."""
+    for first, count in pairs(runs):
+        yield from range(first, first + count)
+
+
+def pairs(runs: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Give `(first, count)` of each run."""
+    return zip(islice(runs, 0, None, 2), islice(runs, 1, None, 2), strict=True)
+
+
+def extend(runs: list[int], number: int) -> None:
+    """Add one element number at the end of runs."""
+    if runs and runs[-2] + runs[-1] == number:
+        runs[-1] += 1
+    else:
+        runs += (number, 1)
+
+
+def is_recipe(ref: Ref) -> bool:
+    """Tell whether the runs of a reference must be read first."""
+    return isinstance(ref, list) and bool(ref[0] & RECIPE)
+
+
+def pack_recipe(runs: Sequence[int], base: bytes | None = None) -> bytes:
+    """Pack many runs; against an older recipe of the same value, only what differs takes room."""
+    raw = ormsgpack.packb(runs)
+    return raw if base is None else squeeze_against(base, raw)
+
+
+def resolve(ref: Ref, recipes: Stack) -> Ref:
+    """Give the reference with its runs in place."""
+    kind, base, number = ref
+    payload = recipes.payload(number)
+    raw = payload if base == number else unsqueeze_against(recipes.payload(base), payload)
+    return [kind & ~RECIPE, *ormsgpack.unpackb(raw)]
+
+
+def spans(ref: Ref) -> list[tuple[int, int]]:
+    """Give the `(first, count)` runs of elements that a reference needs of its own channel."""
+    if isinstance(ref, bytes):
+        return []
+    if isinstance(ref, int):
+        return [(ref, 1)]
+    return list(pairs(ref[1:]))
+
+
+def joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join `(first, count)` runs that touch or overlap into `(first, last)`, so that each element counts once."""
+    result: list[tuple[int, int]] = []
+    for first, count in sorted(runs):
+        if result and first <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(result[-1][1], first + count - 1))
+        else:
+            result.append((first, first + count - 1))
+    return result
+
+
+def packed(value: Any) -> bytes:
+    """Pack plain data of a record; most are small numbers, and squeezing those costs more than it gives."""
+    raw = ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
+    return squeeze(raw) if len(raw) > RECORD_WORTH_SQUEEZING else PLAIN + raw
+
+
+def unpacked(blob: bytes) -> Any:
+    """Unpack plain data of a record."""
+    return ormsgpack.unpackb(unsqueeze(blob), option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+@cache
+def _langgraph_types() -> tuple[Any, Any]:
+    """Import late: who reads plain rows only does without them."""
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer  # noqa: PLC0415
+    from langgraph.checkpoint.serde.types import _DeltaSnapshot  # noqa: PLC0415
+
+    return _DeltaSnapshot, JsonPlusSerializer

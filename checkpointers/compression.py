@@ -1,0 +1,99 @@
+"""Bytes made small: zstd where it helps, with a dictionary of what LangChain messages always repeat.
+
+The dictionary holds class names and field names only, no text of any thread, so the length of one thread's rows
+says nothing about another's. A squeezed blob starts with one byte that names how it was made.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import zstandard
+
+PLAIN: Final = b"\x00"
+ZSTD: Final = b"\x01"
+ZSTD_MESSAGES: Final = b"\x02"
+WORTH_TRYING: Final = 96
+LEVEL: Final = 3
+
+# Written once and never changed: stored rows need these very bytes to be read. Improve by adding a new marker.
+_MESSAGES_1: Final = (
+    b"\xa2id\xa4name\xa4type\xa4args\xa5title\xa6status\xa7created\xa6source\xa5score\xa4text\xa7content\xa4role\xa7success\xa5error"
+    b"\x93\xbelangchain_core.messages.system\xadSystemMessage"
+    b"\x88\xa7content\xb1additional_kwargs\x80\xb1response_metadata\x80\xa4type\xa6system\xa4name\xc0\xa2id"
+    b"\xbdlangchain_core.messages.human\xacHumanMessage\x86\xa7content\xb1additional_kwargs\x80\xb1response_metadata\x80"
+    b"\xa4type\xa5human\xa4name\xc0\xa2id\xd9$\xb3model_validate_json"
+    b"\xbclangchain_core.messages.tool\xabToolMessage\x8a\xa7content\xb1additional_kwargs\x80\xb1response_metadata\x80"
+    b"\xa4type\xa4tool\xa4name\xc0\xa2id\xd9$\xactool_call_id\xa8artifact\xc0\xa6status\xa7success\xb3model_validate_json"
+    b"\x91\xc7\x05\x94\xbalangchain_core.messages.ai\xa9AIMessage\x8a\xa7content\xb1additional_kwargs\x81\xa7refusal\xc0"
+    b"\xb1response_metadata\x86\xabtoken_usage\x85\xb1completion_tokens\xadprompt_tokens\xactotal_tokens"
+    b"\xb9completion_tokens_details\x84\xbaaccepted_prediction_tokens\x00\xacaudio_tokens\x00\xb0reasoning_tokens"
+    b"\xb5prompt_tokens_details\xadcached_tokens\x00\xaemodel_provider\xa6openai\xaamodel_name\xb2system_fingerprint"
+    b"\xa2id\xa8chatcmpl\xadfinish_reason\xaatool_calls\xa4stop\xa8logprobs\xc0\xa4type\xa2ai\xa4name\xc0\xa2id"
+    b"\xaatool_calls\x91\x84\xa4name\xa4args\x81\xa2id\xa5call_\xa4type\xa9tool_call\xb2invalid_tool_calls\x90"
+    b"\xaeusage_metadata\x85\xacinput_tokens\xadoutput_tokens\xactotal_tokens\xb3input_token_details\x82\xa5audio\x00"
+    b"\xaacache_read\x00\xb4output_token_details\x82\xa5audio\x00\xa9reasoning\x00\xb3model_validate_json"
+)
+
+
+class _Engines(threading.local):
+    """Compressors are not shared between threads: their contexts are mutable."""
+
+    def __init__(self) -> None:
+        dictionary = zstandard.ZstdCompressionDict(_MESSAGES_1, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        dictionary.precompute_compress(level=LEVEL)
+        self.plain = zstandard.ZstdCompressor(level=LEVEL)
+        self.messages = zstandard.ZstdCompressor(level=LEVEL, dict_data=dictionary, write_dict_id=False)
+        self.from_plain = zstandard.ZstdDecompressor()
+        self.from_messages = zstandard.ZstdDecompressor(dict_data=dictionary)
+
+
+_engines = _Engines()
+_LARGE: Final = 16_384
+
+
+def squeeze(raw: bytes) -> bytes:
+    """Give the smallest form known of these bytes."""
+    if len(raw) < WORTH_TRYING:
+        return PLAIN + raw
+    if len(raw) > _LARGE:
+        small = ZSTD + _engines.plain.compress(raw)
+    else:
+        small = ZSTD_MESSAGES + _engines.messages.compress(raw)
+    return small if len(small) <= len(raw) else PLAIN + raw
+
+
+def unsqueeze(blob: bytes) -> bytes:
+    """Give back what was squeezed; raises `ValueError` for bytes that no `squeeze` made."""
+    marker = blob[:1]
+    if marker == PLAIN:
+        return blob[1:]
+    engine = {ZSTD: _engines.from_plain, ZSTD_MESSAGES: _engines.from_messages}.get(marker)
+    if engine is None:
+        msg = f"unknown compression marker {marker!r}"
+        raise ValueError(msg)
+    try:
+        raw: bytes = engine.decompress(blob[1:])
+    except zstandard.ZstdError as error:
+        msg = f"damaged compressed data ({error})"
+        raise ValueError(msg) from error
+    return raw
+
+
+def squeeze_against(base: bytes, raw: bytes) -> bytes:
+    """Squeeze bytes that are much like other bytes of the same thread."""
+    dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    squeezed: bytes = zstandard.ZstdCompressor(level=LEVEL, dict_data=dictionary, write_dict_id=False).compress(raw)
+    return squeezed
+
+
+def unsqueeze_against(base: bytes, blob: bytes) -> bytes:
+    """Give back what was squeezed against `base`; raises `ValueError` for anything else."""
+    dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    try:
+        raw: bytes = zstandard.ZstdDecompressor(dict_data=dictionary).decompress(blob)
+    except zstandard.ZstdError as error:
+        msg = f"damaged compressed data ({error})"
+        raise ValueError(msg) from error
+    return raw

@@ -1,0 +1,65 @@
+"""What the savers need of a database, and the words in which its refusals are told."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from checkpointers.statements import Operation
+
+T = TypeVar("T")
+
+
+class Database(ABC):
+    """One place where checkpoints are kept; shared by every thread and event loop of the process.
+
+    Async callers are served by worker threads of the database's own, never by an event loop, so one object works
+    in every loop, in a notebook, and beside sync callers.
+    """
+
+    place: str
+    dialect: str
+
+    def __init__(self, *, workers: int) -> None:
+        """Allow so many async callers at a time."""
+        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="checkpointers")
+
+    @abstractmethod
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation whose requests each stand alone; safe to run again after a lost connection."""
+
+    @abstractmethod
+    def read(self, operation: Operation[T]) -> T:
+        """Run an operation that only reads, on one consistent view where the database gives one."""
+
+    @abstractmethod
+    def exclusive(self, operation: Operation[T]) -> T:
+        """Run an operation in one transaction that no other writer interleaves with."""
+
+    @abstractmethod
+    def vacuum(self, *, full: bool) -> None:
+        """Give unused space back to the disk."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Give the bytes on disk."""
+
+    async def elsewhere(self, call: Callable[[], T]) -> T:
+        """Run a call on a worker thread; a cancelled caller leaves it to finish there."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, call)
+
+    def close(self) -> None:
+        """Let go of everything; calling it again changes nothing."""
+        self._workers.shutdown(wait=False)
+
+
+def migrations(dialect: str) -> list[tuple[int, str]]:
+    """Give the numbered migrations of a dialect, oldest first."""
+    folder = resources.files("checkpointers") / "schema"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(f".{dialect}.sql"))
+    return [(int(name[:3]), (folder / name).read_text("utf-8")) for name in names]

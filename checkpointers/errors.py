@@ -1,0 +1,141 @@
+"""Every error of the savers, in one tree; each says what happened, where, and what to do next.
+
+CheckpointerError
+├── UnstorableValueError    a value that would not come back as it is
+├── UnreadableValueError    a stored value that cannot be decoded
+├── IncompleteRecordError   a stored record refers to rows that are not there
+├── ThreadExistsError       a copy would mix two threads
+├── UnknownThreadError      no such thread
+├── UnknownSchemeError      a saver address nobody serves
+├── MissingDriverError      a saver address whose driver is not installed
+└── StorageError            the database said no
+    ├── BusyError           somebody else held the database for too long
+    ├── DiskFullError       no space to write
+    ├── ReadOnlyError       the database may not be written
+    ├── NotADatabaseError   the file is something else, or damaged
+    ├── UnreachableError    the server cannot be reached
+    └── SchemaError         the database's tables are of another version
+"""
+
+from __future__ import annotations
+
+LONGEST_PATH = 120
+
+
+class CheckpointerError(Exception):
+    """Something a saver cannot do."""
+
+
+class UnstorableValueError(CheckpointerError, TypeError, ValueError):
+    """A value that the serializer cannot keep as it is; nothing was written."""
+
+    def __init__(self, *, channel: str, path: str, reason: str, thread: str = "") -> None:
+        """Name the channel and the path inside its value; the saver adds the thread."""
+        super().__init__(channel, path, reason)
+        self.channel, self.path, self.reason, self.thread = channel, path, reason, thread
+
+    def __str__(self) -> str:
+        """Say what, where, and that nothing happened."""
+        path = self.path if len(self.path) <= LONGEST_PATH else f"{self.path[:LONGEST_PATH]}…"
+        where = f"channel {self.channel!r}" + (f" at {path}" if path else "")
+        of = f" of thread {self.thread!r:.80}" if self.thread else ""
+        return f"cannot store {where}{of}: {self.reason}; nothing was written"
+
+
+class UnreadableValueError(CheckpointerError):
+    """A stored value that its serializer refuses to decode."""
+
+    def __init__(self, *, thread: str, step: int | None, channel: str, reason: str) -> None:
+        """Name the place, as every error of reading does."""
+        self.thread, self.step, self.channel, self.reason = thread, step, channel, reason
+        super().__init__(f"cannot read channel {channel!r} of {at(thread, step)}: {reason}")
+
+
+class IncompleteRecordError(CheckpointerError):
+    """A checkpoint refers to stored elements that do not exist."""
+
+    def __init__(self, *, thread: str, step: int | None, channel: str) -> None:
+        """Name the place; the other threads stay readable."""
+        self.thread, self.step, self.channel = thread, step, channel
+        super().__init__(
+            f"channel {channel!r} of {at(thread, step)} refers to elements that are not stored; "
+            "the database is damaged there, other threads are not affected"
+        )
+
+
+class ThreadExistsError(CheckpointerError):
+    """The target of a copy already has checkpoints."""
+
+    def __init__(self, thread: str) -> None:
+        """Name the thread that is in the way."""
+        self.thread = thread
+        super().__init__(f"thread {thread!r} already exists; delete it first or copy to another name")
+
+
+class UnknownThreadError(CheckpointerError, LookupError):
+    """No thread of this name is stored."""
+
+    def __init__(self, thread: str) -> None:
+        """Name the thread that was asked for."""
+        self.thread = thread
+        super().__init__(f"there is no thread {thread!r}; saver.threads() lists those there are")
+
+
+class UnknownSchemeError(CheckpointerError, ValueError):
+    """An address whose scheme no saver serves."""
+
+
+class MissingDriverError(CheckpointerError, ImportError):
+    """An address whose driver is not installed."""
+
+
+class StorageError(CheckpointerError):
+    """The database refused; `place` says which one."""
+
+    hint = "see the cause below"
+
+    def __init__(self, place: str, cause: object, *, hint: str | None = None) -> None:
+        """Join the place, the database's own words and what to do next."""
+        self.place, self.cause = place, str(cause).strip()
+        super().__init__(f"{place}: {self.cause}; {hint or self.hint}")
+
+
+class BusyError(StorageError):
+    """Another writer kept the database locked for longer than the busy timeout."""
+
+    hint = "another process holds it; nothing was written, try again or open with a longer timeout"
+
+
+class DiskFullError(StorageError):
+    """There is no room for the write."""
+
+    hint = "nothing of this call was written and what was acknowledged is intact; free some space and go on"
+
+
+class ReadOnlyError(StorageError):
+    """The database, its folder or its transaction is read-only."""
+
+    hint = "nothing was written; make it writable to go on"
+
+
+class NotADatabaseError(StorageError):
+    """The file is not a database, or a damaged one."""
+
+    hint = "check the path; restore the file from a backup if it should be a database"
+
+
+class UnreachableError(StorageError):
+    """The server does not answer, or went away and did not come back in time."""
+
+    hint = "what was acknowledged is stored; start the server or check the address, then go on"
+
+
+class SchemaError(StorageError):
+    """The tables are of a version that this release does not know."""
+
+    hint = "install the release that wrote it, or a newer one"
+
+
+def at(thread: str, step: int | None) -> str:
+    """Give the one address form of the product, `THREAD@STEP`."""
+    return f"{thread}@{step}" if step is not None else f"thread {thread!r}"

@@ -1,0 +1,155 @@
+"""What an object looks like now, as bytes: cheap to make, and different whenever the object is.
+
+Messages may be changed in place, so a saver that stores only what is new has to look at every element of every
+changed channel. Packing is several times cheaper than serializing and tells apart what compares equal: `1`, `1.0`
+and `True`; lists and tuples; dicts of another order. It is also strict: text that the serializer would alter
+silently (a lone surrogate), integers over 64 bits and cycles are refused here, with their path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any, Final
+
+import ormsgpack
+
+from checkpointers.errors import UnstorableValueError
+
+Dump = Callable[[Any], tuple[str, bytes]]
+
+_OPTIONS: Final = (
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+)
+_ANY_KEY: Final = _OPTIONS | ormsgpack.OPT_NON_STR_KEYS
+_KEPT_KEYS: Final = (str, int, float, bytes, type(None))
+_MAX_DEPTH: Final = 300
+
+
+def packer(dump: Dump) -> Callable[[Any], bytes]:
+    """Make the fingerprint function over a serializer's `dumps_typed`."""
+
+    def expose(value: Any) -> Any:
+        """Turn what msgpack does not know into what it does."""
+        kind = type(value)
+        return [f"{kind.__module__}.{kind.__qualname__}", *(_parts_of(value) or dump(value))]
+
+    prefixes: dict[type, bytes] = {}
+
+    def prefix_of(kind: type) -> bytes:
+        name = f"{kind.__module__}.{kind.__qualname__}:".encode() if hasattr(kind, "__pydantic_fields__") else b""
+        prefixes[kind] = name
+        return name
+
+    def pack(value: Any) -> bytes:
+        # Messages are most of what is packed: their fields go in directly, without a call back into Python.
+        kind = type(value)
+        prefix = prefixes.get(kind)
+        if prefix is None:
+            prefix = prefix_of(kind)
+        inner = value if not prefix else (value.__dict__ if not value.__pydantic_extra__ else vars_of(value))
+        try:
+            return prefix + ormsgpack.packb(inner, expose, _OPTIONS)
+        except TypeError:
+            packed = ormsgpack.packb(inner, expose, _ANY_KEY)
+            _check_keys(value)
+            return prefix + packed
+
+    return pack
+
+
+def _parts_of(value: Any) -> list[Any] | None:
+    """Give what an object of a known kind consists of, None for any other: the serializer says."""
+    if type(value) is tuple:
+        return [list(value)]
+    if hasattr(value, "__pydantic_fields__"):
+        return vars_of(value)
+    if dataclasses.is_dataclass(value):
+        return [{field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}]
+    if isinstance(value, dict):
+        return [dict(value)]
+    return [str.__str__(value)] if isinstance(value, str) else None
+
+
+def vars_of(value: Any) -> list[Any]:
+    """Give all that a pydantic object keeps, undeclared fields included."""
+    return [value.__dict__, value.__pydantic_extra__]
+
+
+def blame(channel: str, value: Any, accepts: Callable[[Any], object], error: Exception) -> UnstorableValueError:
+    """Say which part of a value is the one that cannot be stored."""
+    path, part = _culprit(value, accepts)
+    reason = _reason(part, error)
+    return UnstorableValueError(channel=channel, path=path, reason=reason)
+
+
+def _check_keys(value: Any) -> None:
+    """Refuse the dict keys that msgpack turns into something else without a word: enums, uuids, dates."""
+    for _, child in _children(value):
+        _check_keys(child)
+    if isinstance(value, dict):
+        for key in value:
+            _check_key(key)
+
+
+def _check_key(key: Any) -> None:
+    if type(key) is tuple:
+        for part in key:
+            _check_key(part)
+    elif not isinstance(key, _KEPT_KEYS) or (isinstance(key, Enum) and not isinstance(key, str)):
+        msg = f"a dict key of type {type(key).__qualname__} would come back as something else; use its text"
+        raise DictKeyError(msg)
+
+
+class DictKeyError(TypeError):
+    """A dict key that would not come back as it is."""
+
+
+def _culprit(value: Any, accepts: Callable[[Any], object]) -> tuple[str, Any]:
+    path = ""
+    for _ in range(_MAX_DEPTH):
+        for step, child in _children(value):
+            if not _accepted(child, accepts):
+                path, value = path + step, child
+                break
+        else:
+            break
+    return path, value
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f" key {key!r:.60}", key) for key in value)
+        yield from ((f"[{key!r:.60}]", item) for key, item in value.items())
+    elif isinstance(value, str | bytes | int | float | Enum) or value is None:
+        return
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{index}]", item) for index, item in enumerate(value))
+    elif isinstance(fields := getattr(value, "__dict__", None), dict):
+        yield from ((f".{name}", item) for name, item in fields.items())
+
+
+def _accepted(value: Any, accepts: Callable[[Any], object]) -> bool:
+    try:
+        accepts(value)
+    except Exception:  # noqa: BLE001  any refusal counts: this only looks for the smallest part refused
+        return False
+    return True
+
+
+def _reason(part: Any, error: Exception) -> str:
+    if isinstance(error, DictKeyError):
+        return str(error)
+    if isinstance(part, str):
+        return "the text has a lone surrogate, which no database can keep"
+    if isinstance(part, int):
+        return "the integer is over 64 bits; store it as text"
+    if isinstance(part, dict | list | tuple):
+        return f"nested too deeply or in a cycle ({error})"
+    return f"{type(part).__module__}.{type(part).__qualname__} is not serializable ({error})"

@@ -1,0 +1,165 @@
+"""Who descends from whom, and what a checkpoint needs of its ancestors; pure.
+
+A DeltaChannel stores no value at most steps: it is rebuilt from the nearest stored value before it (its seed) and
+the writes since. When ancestors are deleted, what their descendants need of them is kept as a `Base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from checkpointers.codec import Ref
+from checkpointers.records import Base, Record, TaskWrites, in_order
+from checkpointers.statements import Statements
+
+Ancestor = tuple[Record, list[TaskWrites]]
+DENSE: Final = 256
+SPARSE: Final = 4
+NEAR: Final = 16
+
+
+class _Walk:
+    """Gathers, from the target upwards, what each channel was told."""
+
+    def __init__(self, channels: Iterable[str]) -> None:
+        self.found: dict[str, Base] = {channel: Base(None, []) for channel in channels}
+        self.open = set(self.found)
+
+    def start(self, target: Record) -> None:
+        """Take what the target keeps of deleted ancestors."""
+        self._close(target, self.open)
+
+    def visit(self, record: Record, tasks: Sequence[TaskWrites], channels: Iterable[str] | None = None) -> None:
+        """Take the writes stored on an ancestor, then its value if it has one; for these channels, or all."""
+        looking = self.open & set(self.open if channels is None else channels)
+        for task, write in reversed(in_order(tasks)):
+            if write.channel in looking:
+                self.found[write.channel].writes.append((task, write.ref))
+        for channel in [name for name in looking if name in record.refs]:
+            self.found[channel].seed = record.refs[channel]
+            self.open.discard(channel)
+        self._close(record, looking & self.open)
+
+    def _close(self, record: Record, channels: Iterable[str]) -> None:
+        for channel in [name for name in channels if name in record.bases]:
+            base = record.bases[channel]
+            self.found[channel].writes += reversed(base.writes)
+            self.found[channel].seed = base.seed
+            self.open.discard(channel)
+
+    def result(self) -> dict[str, Base]:
+        """Give the gathered writes, oldest first."""
+        return {channel: Base(base.seed, base.writes[::-1]) for channel, base in self.found.items()}
+
+
+@dataclass(slots=True)
+class _Goal:
+    """The ancestor that a channel has to look at next: at a step, or else the parent with an id, below a step."""
+
+    step: int | None
+    parent: str | None
+    below: int
+    start: int
+
+    @classmethod
+    def after(cls, record: Record, channel: str) -> _Goal:
+        step, start = record.trail.get(channel), record.step - 1
+        return cls(step, record.parent, start if step is None else step, start)
+
+    def hit(self, page: Mapping[int, Ancestor], ids: Mapping[str, int]) -> Ancestor | None:
+        step = self.step if self.step is not None else ids.get(self.parent or "")
+        return page.get(step) if step is not None else None
+
+
+def delta_history(
+    target: Record, channels: Sequence[str], page: Callable[[int, int], Statements[list[Ancestor]]]
+) -> Statements[dict[str, Base]]:
+    """Follow each channel to its start, over only those ancestors that may have something for it.
+
+    `page` reads so many checkpoints of the namespace at and below a step, with their writes.
+    """
+    walk = _Walk(channels)
+    walk.start(target)
+    goals = {channel: _Goal.after(target, channel) for channel in walk.open if target.parent}
+    read: dict[int, Ancestor] = {}
+    ids: dict[str, int] = {}
+    at = target.step
+    while goals:
+        hits: dict[int, list[str]] = {}
+        for channel, goal in goals.items():
+            if (ancestor := goal.hit(read, ids)) is not None:
+                hits.setdefault(ancestor[0].step, []).append(channel)
+        for step, names in hits.items():
+            record, tasks = read[step]
+            walk.visit(record, tasks, names)
+            at = min(at, step)
+            for name in names:
+                del goals[name]
+                if name in walk.open and record.parent:
+                    goals[name] = _Goal.after(record, name)
+        if not hits:
+            top = max(goal.below for goal in goals.values())
+            limit = DENSE if at - top <= NEAR else SPARSE
+            rows = yield from page(top, limit)
+            read |= {record.step: (record, tasks) for record, tasks in rows}
+            ids |= {record.id: record.step for record, _ in rows}
+            goals = _missed(goals, read, ids, lowest=rows[-1][0].step if len(rows) == limit else 0)
+    return walk.result()
+
+
+def _missed(
+    goals: Mapping[str, _Goal], read: Mapping[int, Ancestor], ids: Mapping[str, int], *, lowest: int
+) -> dict[str, _Goal]:
+    """Turn to the parent where a trail's end was deleted, look deeper for a parent, or give up at the root."""
+    left = {}
+    for channel, goal in goals.items():
+        if goal.hit(read, ids) is not None or goal.below < lowest:
+            left[channel] = goal
+        elif goal.step is not None:
+            left[channel] = replace(goal, step=None, below=goal.start)
+        elif lowest:
+            left[channel] = replace(goal, below=lowest - 1)
+    return left
+
+
+def bases_of(target: Record, parents: Mapping[str, Ancestor]) -> dict[str, Base]:
+    """Give what a checkpoint needs of its ancestors when they are going to be deleted."""
+    channels = [name for name in target.versions if name not in target.refs and not is_trigger(name)]
+    walk = _Walk(channels)
+    walk.start(target)
+    for record, tasks in lineage(target, parents):
+        if not walk.open:
+            break
+        walk.visit(record, tasks)
+    return {name: base for name, base in walk.result().items() if base.seed is not None or base.writes}
+
+
+def lineage(target: Record, parents: Mapping[str, Ancestor]) -> Iterator[Ancestor]:
+    """Give the ancestors of a checkpoint, nearest first, as far as they are stored."""
+    seen = {target.id}
+    parent = target.parent
+    while parent is not None and parent in parents and parent not in seen:
+        seen.add(parent)
+        yield parents[parent]
+        parent = parents[parent][0].parent
+
+
+def nearest(target: Record, parents: Mapping[str, Ancestor], kept: set[str]) -> str | None:
+    """Give the nearest ancestor that is kept."""
+    return next((record.id for record, _ in lineage(target, parents) if record.id in kept), None)
+
+
+def refs_of(record: Record) -> Iterator[tuple[str, Ref]]:
+    """Give every reference that a checkpoint holds, with its channel."""
+    yield from record.refs.items()
+    for channel, base in record.bases.items():
+        if base.seed is not None:
+            yield channel, base.seed
+        yield from ((channel, ref) for _, ref in base.writes)
+
+
+def is_trigger(name: str) -> bool:
+    """Tell LangGraph's own channels, which start nodes and hold nothing that outlives a step."""
+    return name.startswith("branch:to:") or name in ("__start__", "__pregel_tasks")

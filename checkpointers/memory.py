@@ -1,0 +1,152 @@
+"""What a process remembers of the threads it writes: enough to store only what is new, bounded in bytes.
+
+Nothing here is truth. A memory holds for one stamp of its thread; whoever finds the stamp changed (another
+process wrote) forgets it and reads the database again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from checkpointers.codec import Ref, numbers
+from checkpointers.records import Record
+
+RECORDS_KEPT: Final = 8
+SLACK_BYTES: Final = 4 << 20
+Slot = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Imprint:
+    """The fingerprints of a channel's value when it was last stored, and the reference that was given to it."""
+
+    prints: list[bytes]
+    kind: int
+    runs: list[int]
+    ref: Ref
+    bytes: int
+
+
+@dataclass(slots=True)
+class Recipe:
+    """The recipe that the next ones of a channel are told against."""
+
+    number: int
+    payload: bytes
+    uses: int = 0
+
+
+@dataclass(slots=True)
+class Known:
+    """The elements of one channel that this process has seen stored, by fingerprint."""
+
+    numbers: dict[bytes, int] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, print_: bytes, number: int) -> None:
+        """Remember an element."""
+        if print_ not in self.numbers:
+            self.size += len(print_)
+        self.numbers[print_] = number
+
+
+@dataclass(slots=True)
+class ThreadMemory:
+    """What is remembered of one thread."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    thread: int | None = None
+    stamp: int = 0
+    steps: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
+    last: dict[Slot, Imprint] = field(default_factory=dict)
+    recipes: dict[Slot, Recipe] = field(default_factory=dict)
+    written: dict[Slot, set[str] | None] = field(default_factory=dict)
+    records: OrderedDict[Slot, Record] = field(default_factory=OrderedDict)
+
+    def forget(self) -> None:
+        """Start over: the database is asked again."""
+        self.thread, self.stamp, self.steps = None, 0, 0
+        for mapping in (self.counts, self.known, self.last, self.recipes, self.written, self.records):
+            mapping.clear()
+
+    def remember(self, record: Record) -> None:
+        """Keep a record as a likely parent of the next."""
+        self.records[record.ns, record.id] = record
+        self.records.move_to_end((record.ns, record.id))
+        while len(self.records) > RECORDS_KEPT:
+            gone, _ = self.records.popitem(last=False)
+            self.written.pop(gone, None)
+
+    def imprint(self, ns: str, channel: str, imprint: Imprint) -> None:
+        """Note the value just stored, and drop elements that no remembered value has."""
+        self.last[ns, channel] = imprint
+        known = self.known.get(channel)
+        if known is not None and known.size > SLACK_BYTES + 4 * imprint.bytes:
+            self.known[channel] = self._in_use(channel)
+
+    def _in_use(self, channel: str) -> Known:
+        known = Known()
+        for (_, name), imprint in self.last.items():
+            if name == channel:
+                for print_, number in zip(imprint.prints, numbers(imprint.runs), strict=True):
+                    known.add(print_, number)
+        return known
+
+    @property
+    def bytes(self) -> int:
+        """Give about how much this memory weighs."""
+        return sum(known.size for known in self.known.values())
+
+
+class Memory:
+    """The memories of one saver: the least recently used go first when they outgrow the budget."""
+
+    def __init__(self, budget: int) -> None:
+        """Hold at most about `budget` bytes of fingerprints."""
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._threads: OrderedDict[str, ThreadMemory] = OrderedDict()
+        self._bytes = 0
+
+    @contextmanager
+    def hold(self, thread: str) -> Iterator[ThreadMemory]:
+        """Give the memory of a thread to one writer of this process at a time; an error makes it forget."""
+        with self._lock:
+            memory = self._threads.setdefault(thread, ThreadMemory())
+            self._threads.move_to_end(thread)
+        with memory.lock:
+            before = memory.bytes
+            try:
+                yield memory
+            except BaseException:
+                memory.forget()
+                raise
+            finally:
+                self._settle(memory.bytes - before)
+
+    def forget(self, thread: str | None = None) -> None:
+        """Forget one thread, or all."""
+        with self._lock:
+            entries = list(self._threads.items())
+        for name, memory in entries:
+            if thread in (None, name):
+                with memory.lock:
+                    self._settle(-memory.bytes)
+                    memory.forget()
+
+    def _settle(self, change: int) -> None:
+        with self._lock:
+            self._bytes += change
+            while len(self._threads) > 1 and (self._bytes > self._budget or len(self._threads) > MAX_THREADS):
+                _, oldest = self._threads.popitem(last=False)
+                self._bytes -= oldest.bytes
+
+
+MAX_THREADS: Final = 4_096

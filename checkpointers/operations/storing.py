@@ -1,0 +1,200 @@
+"""Storing values: which elements of a value are new, what their numbers are, what refers to them.
+
+The road of a value: taken apart with a fingerprint of each element; compared with the last value of its channel
+(almost always a prefix of it); what is left is looked up among the known elements of the channel; only what is
+still unknown is serialized, and after a restart compared with what is stored before it is stored again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkpointers.codec import (
+    LONG_RUNS,
+    RECIPE,
+    SNAPSHOT,
+    Parts,
+    Ref,
+    extend,
+    is_recipe,
+    pack_recipe,
+    reference,
+    resolve,
+    spans,
+)
+from checkpointers.compression import squeeze, unsqueeze
+from checkpointers.memory import Imprint, Known, Recipe, Slot, ThreadMemory
+from checkpointers.operations.common import SELECT_ELEMENTS, Tools
+from checkpointers.segments import SEAL, Stack, seal, start_of
+from checkpointers.statements import Many, Statements
+
+TAIL: Final = 2
+RECIPES_PER_BASE: Final = 64
+RECIPE_GAIN: Final = 3
+
+
+@dataclass(slots=True)
+class Elements:
+    """The new elements that one write is going to store, as payloads by channel and number."""
+
+    payloads: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    rows: list[tuple[int, int, bytes]] = field(default_factory=list)
+    sealed: list[tuple[int, int, bytes]] = field(default_factory=list)
+    replaced: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def add(self, channel: int, number: int, payload: bytes) -> None:
+        """Add an element."""
+        self.payloads.setdefault(channel, {})[number] = payload
+
+    @property
+    def bytes(self) -> int:
+        """Give the size of what is new."""
+        return sum(len(body) for rows in (self.rows, self.sealed) for _, _, body in rows)
+
+
+def finish(memory: ThreadMemory, new: Elements) -> Statements[None]:
+    """Turn the new elements into rows, sealing every segment that they complete."""
+    new.rows, new.sealed, new.replaced = [], [], []
+    for channel, payloads in new.payloads.items():
+        complete = {start_of(number) for number in payloads if number % SEAL == SEAL - 1}
+        for start in sorted(complete):
+            segment = yield from _segment(memory, channel, start, payloads)
+            if len(segment) == SEAL:
+                new.sealed.append((channel, start, seal([segment[start + index] for index in range(SEAL)])))
+                new.replaced.append((channel, start + 1, start + SEAL - 1))
+        done = {start for key, start, _ in new.sealed if key == channel}
+        loose = [number for number in payloads if start_of(number) not in done]
+        new.rows += [(channel, number, squeeze(payloads[number])) for number in loose]
+
+
+def _segment(memory: ThreadMemory, channel: int, start: int, fresh: dict[int, bytes]) -> Statements[dict[int, bytes]]:
+    """Gather the elements of a segment: the new ones, and those stored before."""
+    found = {number: payload for number, payload in fresh.items() if start_of(number) == start}
+    if len(found) < SEAL and memory.thread is not None:
+        rows = yield Many(SELECT_ELEMENTS, [(memory.thread, channel, start, start + SEAL - 1)])
+        found |= {number: unsqueeze(body) for _, number, body in rows}
+    return found
+
+
+def store_value(
+    tools: Tools, memory: ThreadMemory, new: Elements, *, ns: str, channel: str, value: Any, parent: Ref | None
+) -> Statements[Ref]:
+    """Give the reference of a channel's value, with its new elements added to `new`."""
+    parts = tools.codec.split(channel, value)
+    if isinstance(parts, bytes):
+        memory.last.pop((ns, channel), None)
+        return parts
+    last = memory.last.get((ns, channel))
+    if last is not None and _appended(parts, last):
+        runs, done = list(last.runs), len(last.prints)
+    else:
+        yield from _recognize(tools, memory, channel=channel, parts=parts, parent=parent, last=last)
+        runs, done = [], 0
+    _number(tools, memory, new, channel=channel, parts=parts, runs=runs, done=done)
+    if last is not None and last.runs == runs and last.kind == parts.kind:
+        ref = last.ref
+    elif len(runs) > LONG_RUNS:
+        ref = _store_recipe(tools, memory, new, slot=(ns, channel), kind=parts.kind, runs=runs)
+    else:
+        ref = reference(parts.kind, runs)
+    memory.imprint(ns, channel, Imprint(parts.prints, parts.kind, runs, ref, parts.bytes))
+    return ref
+
+
+def _store_recipe(tools: Tools, memory: ThreadMemory, new: Elements, *, slot: Slot, kind: int, runs: list[int]) -> Ref:
+    """Store many runs beside the elements, as what differs from an earlier recipe while that is little."""
+    key = recipes_of(tools.names.keys[slot[1]])
+    number = memory.counts.get(key, 0)
+    memory.counts[key] = number + 1
+    base, payload = memory.recipes.get(slot), pack_recipe(runs)
+    if base is not None and base.uses < RECIPES_PER_BASE:
+        difference = pack_recipe(runs, base.payload)
+        if RECIPE_GAIN * len(difference) < len(payload):
+            base.uses += 1
+            new.add(key, number, difference)
+            return [RECIPE | kind, base.number, number]
+    new.add(key, number, payload)
+    memory.recipes[slot] = Recipe(number, payload)
+    return [RECIPE | kind, number, number]
+
+
+def store_write(tools: Tools, memory: ThreadMemory, new: Elements, *, channel: str, value: Any) -> Ref:
+    """Give the reference of a value that a task wrote; the checkpoint made from it will find its elements known."""
+    parts = tools.codec.split(channel, value)
+    if isinstance(parts, bytes):
+        return parts
+    runs: list[int] = []
+    _number(tools, memory, new, channel=channel, parts=parts, runs=runs, done=0)
+    return reference(parts.kind, runs)
+
+
+def _appended(parts: Parts, last: Imprint) -> bool:
+    """Tell whether a value is the last one with something at its end; most are."""
+    return last.kind == parts.kind and parts.prints[: len(last.prints)] == last.prints
+
+
+def _number(
+    tools: Tools, memory: ThreadMemory, new: Elements, *, channel: str, parts: Parts, runs: list[int], done: int
+) -> None:
+    known = memory.known.setdefault(channel, Known())
+    key = tools.names.keys[channel]
+    for index in range(done, len(parts.prints)):
+        print_ = parts.prints[index]
+        number = known.numbers.get(print_)
+        if number is None:
+            number = memory.counts.get(key, 0)
+            new.add(key, number, tools.codec.payload(channel, parts.chunks[index]))
+            memory.counts[key] = number + 1
+            known.add(print_, number)
+        extend(runs, number)
+
+
+def _recognize(
+    tools: Tools, memory: ThreadMemory, *, channel: str, parts: Parts, parent: Ref | None, last: Imprint | None
+) -> Statements[None]:
+    """Find elements that are stored but not remembered: after a restart, or on a fork from an older checkpoint."""
+    known = memory.known.setdefault(channel, Known())
+    strange = [index for index, print_ in enumerate(parts.prints) if print_ not in known.numbers]
+    if not strange or (last is not None and parent == last.ref):
+        return
+    key = tools.names.keys[channel]
+    if parent is not None and is_recipe(parent) and memory.thread is not None:
+        parent = (yield from resolved(memory.thread, {(key, tuple(parent))}))[key, tuple(parent)]
+    ranges = _worth_reading(memory, key, parts, parent)
+    if not ranges:
+        return
+    stack = Stack()
+    for _, number, body in (yield Many(SELECT_ELEMENTS, [(memory.thread, key, start_of(a), b) for a, b in ranges])):
+        stack.add(number, body)
+    numbers = {payload: number for number, payload in stack.items()}
+    for index in strange:
+        number = numbers.get(tools.codec.payload(channel, parts.chunks[index]))
+        if number is not None:
+            known.add(parts.prints[index], number)
+
+
+def recipes_of(key: int) -> int:
+    """Give the channel key under which the recipes of a channel are stored."""
+    return -key
+
+
+def resolved(thread: int, wanted: set[tuple[int, Any]]) -> Statements[dict[tuple[int, Any], Ref]]:
+    """Read the recipes of references, in one request, and give each with its runs in place."""
+    ranges = sorted({(recipes_of(key), number) for key, ref in wanted for number in ref[1:]})
+    params = [(thread, key, start_of(number), number) for key, number in ranges]
+    stacks: dict[int, Stack] = {}
+    for channel, number, body in (yield Many(SELECT_ELEMENTS, params)):
+        stacks.setdefault(channel, Stack()).add(number, body)
+    return {(key, ref): resolve(ref, stacks.get(recipes_of(key), Stack())) for key, ref in wanted}
+
+
+def _worth_reading(memory: ThreadMemory, key: int, parts: Parts, parent: Ref | None) -> list[tuple[int, int]]:
+    count = memory.counts.get(key, 0)
+    if memory.thread is None or not count:
+        return []
+    if parent is not None:
+        return [(first, first + length - 1) for first, length in spans(parent)]
+    if parts.kind & SNAPSHOT:
+        return [(max(0, count - TAIL * len(parts.prints)), count - 1)]
+    return []

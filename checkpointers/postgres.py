@@ -1,0 +1,329 @@
+"""Postgres: one server, many machines; a pool of connections, and one round trip for a write."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import select
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from checkpointers.database import Database, migrations
+from checkpointers.errors import (
+    BusyError,
+    DiskFullError,
+    MissingDriverError,
+    ReadOnlyError,
+    SchemaError,
+    StorageError,
+    UnreachableError,
+)
+from checkpointers.saver import DEFAULT_MEMORY, Saver
+from checkpointers.statements import DUPLICATE, Append, Delete, Insert, Many, Operation, Request, Rows, drive
+
+if TYPE_CHECKING:
+    import psycopg
+    import psycopg_pool
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+T = TypeVar("T")
+Cursor = Any
+DEFAULT_SCHEMA: Final = "checkpointers"
+MIGRATION_LOCK: Final = 0x6368_6563_6B70
+WORKERS: Final = 32
+PREPARE_AFTER: Final = 2
+PAUSE: Final = 0.1
+TYPES: Final = {
+    "thread": "int8", "ns": "bytea", "step": "int4", "id": "bytea", "parent": "bytea", "at": "int8", "flags": "int4",
+    "metadata": "bytea", "body": "bytea", "checkpoint": "bytea", "task": "bytea", "kinds": "int4", "channel": "int4",
+    "n": "int4",
+}  # fmt: skip
+PRIMARY_KEYS: Final = {
+    "cp_checkpoints": "thread, ns, step",
+    "cp_writes": "thread, ns, checkpoint, task",
+    "cp_elements": "thread, channel, n",
+}
+
+
+class PostgresSaver(Saver):
+    """Checkpoints in a Postgres database, for any LangGraph graph."""
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        serde: SerializerProtocol | None = None,
+        schema: str = DEFAULT_SCHEMA,
+        pool_size: int = 10,
+        timeout: float = 30.0,
+        memory_bytes: int = DEFAULT_MEMORY,
+    ) -> PostgresSaver:
+        """Connect, creating the schema and its tables if needed.
+
+        `timeout` is how long a call waits for a free connection, or for a server that went away to come back.
+        """
+        database = PostgresDatabase(url, schema=schema, pool_size=pool_size, timeout=timeout)
+        return cls(database, serde=serde, memory_bytes=memory_bytes)
+
+    @classmethod
+    def from_conn_string(cls, conn_string: str, *, pipeline: bool = False, **options: Any) -> PostgresSaver:
+        """Connect as the official saver does; `pipeline` is accepted and not needed."""
+        del pipeline
+        return cls.open(conn_string, **options)
+
+
+class PostgresDatabase(Database):
+    """The connections to one schema of a Postgres database."""
+
+    dialect = "postgres"
+
+    def __init__(self, url: str, *, schema: str = DEFAULT_SCHEMA, pool_size: int = 10, timeout: float = 30.0) -> None:
+        """Fill the pool and bring the tables up to date."""
+        super().__init__(workers=max(WORKERS, pool_size))
+        self._psycopg, pool = _driver()
+        self._schema = '"' + schema.replace('"', '""') + '"'
+        self._timeout = timeout
+        self.place = _without_password(self._psycopg, url, schema)
+        self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[Any]] = pool.ConnectionPool(
+            url,
+            min_size=1,
+            max_size=pool_size,
+            timeout=timeout,
+            kwargs={"autocommit": True, "prepare_threshold": PREPARE_AFTER},
+            check=_check_if_readable(pool.ConnectionPool.check_connection),
+            open=False,
+            name="checkpointers",
+        )
+        try:
+            with self._told():
+                self._pool.open(wait=True, timeout=timeout)
+                self._again(self._migrate)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, operation: Operation[T]) -> T:
+        """Answer each request in a round trip of its own."""
+        with self._told():
+            return self._again(lambda connection: drive(operation(), lambda r: self._answer(connection, r)))
+
+    def read(self, operation: Operation[T]) -> T:
+        """Read; a delete that slips between two statements is noticed by the saver, which reads again."""
+        return self.run(operation)
+
+    def exclusive(self, operation: Operation[T]) -> T:
+        """Run in one transaction; its first statement locks what it changes."""
+
+        def transact(connection: psycopg.Connection[Any]) -> T:
+            with connection.transaction():
+                return drive(operation(), lambda request: self._answer(connection, request))
+
+        with self._told():
+            return self._again(transact)
+
+    def vacuum(self, *, full: bool = False) -> None:
+        """Let Postgres reuse the space of deleted rows; `full` gives it back to the disk and locks meanwhile."""
+        words = "VACUUM (FULL, ANALYZE)" if full else "VACUUM (ANALYZE)"
+
+        def sweep(connection: psycopg.Connection[Any]) -> None:
+            for table in ("cp_elements", "cp_writes", "cp_checkpoints", "cp_threads", "cp_names"):
+                connection.execute(f"{words} {self._schema}.{table}")
+
+        with self._told():
+            self._again(sweep)
+
+    def size(self) -> int:
+        """Give the bytes of the tables and their indexes."""
+
+        def measure(connection: psycopg.Connection[Any]) -> int:
+            row = connection.execute(
+                "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n"
+                " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind = 'r'",
+                (self._schema[1:-1].replace('""', '"'),),
+            ).fetchone()
+            return int(row[0]) if row else 0
+
+        with self._told():
+            return self._again(measure)
+
+    def close(self) -> None:
+        """Close the pool."""
+        super().close()
+        self._pool.close()
+
+    def _again(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Do work on a connection; if the connection is lost, do it again on another, for as long as `timeout`.
+
+        Every write is guarded, so doing it again after a lost answer changes nothing that is done already.
+        """
+        give_up = time.monotonic() + self._timeout
+        while True:
+            try:
+                with self._pool.connection() as connection:
+                    return work(connection)
+            except self._psycopg.OperationalError as error:
+                if not _is_lost(error) or time.monotonic() > give_up:
+                    raise
+            time.sleep(PAUSE)
+
+    def _answer(self, connection: psycopg.Connection[Any], request: Request) -> Rows:
+        if isinstance(request, Append):
+            return self._append(connection, request)
+        if isinstance(request, Many):
+            return self._many(connection, request)
+        cursor = connection.execute(self._translated(request.sql), request.params)
+        return cursor.fetchall() if cursor.description else []
+
+    def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
+        sql = self._translated(request.sql)
+        if len(request.params) == 1:
+            cursor = connection.execute(sql, request.params[0])
+            return cursor.fetchall() if cursor.description else []
+        with connection.cursor() as cursor:
+            cursor.executemany(sql, request.params, returning=not request.writes)
+            if request.writes:
+                return []
+            rows = cursor.fetchall() if cursor.description else []
+            while cursor.nextset():
+                rows += cursor.fetchall()
+            return rows
+
+    def _append(self, connection: psycopg.Connection[Any], request: Append) -> Rows:
+        """Send the guard and every insert as one statement: one round trip, one commit."""
+        sql = _append_sql(request.guard.sql, tuple(map(_shape, request.changes)))
+        params = [*request.guard.params]
+        for change in request.changes:
+            params += [list(column) for column in zip(*change.rows, strict=True)]
+        try:
+            return connection.execute(self._translated(sql), params).fetchall()
+        except self._psycopg.errors.UniqueViolation:
+            return DUPLICATE
+
+    def _translated(self, sql: str) -> Any:
+        return _in_schema(sql, self._schema)
+
+    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        known = migrations(self.dialect)
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+            if not connection.execute(
+                "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s",
+                (self._schema[1:-1].replace('""', '"'),),
+            ).fetchone():
+                connection.execute(f"CREATE SCHEMA {self._schema}")
+            connection.execute(self._translated("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)"))
+            rows = connection.execute(self._translated("SELECT coalesce(max(version), 0) FROM cp_schema")).fetchall()
+            done = rows[0][0]
+            if done > known[-1][0]:
+                raise SchemaError(self.place, f"its tables are of version {done}, this release knows {known[-1][0]}")
+            for version, script in known:
+                if version > done:
+                    connection.execute(self._translated(script))
+                    connection.execute(self._translated("INSERT INTO cp_schema VALUES (?)"), (version,))
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translate what Postgres and its driver say, at the one door."""
+        try:
+            yield
+        except (self._psycopg.Error, OSError) as error:
+            raise _story(self.place, error) from error
+
+
+@lru_cache(maxsize=512)
+def _in_schema(sql: str, schema: str) -> str:
+    sql = re.sub(r"instr\((\w+), \?\)", r"position(?::bytea in \1)", sql)
+    return re.sub(r"\bcp_", lambda _: f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s")).replace(
+        f"INDEX {schema}.", "INDEX "
+    )
+
+
+def _shape(change: Insert | Delete) -> tuple[str, tuple[str, ...], bool]:
+    """Give what the text of a change depends on, without its rows."""
+    if isinstance(change, Delete):
+        return change.sql, ("channel", "n", "n"), False
+    return change.table, change.columns, change.replace
+
+
+@lru_cache(maxsize=64)
+def _append_sql(guard: str, changes: tuple[tuple[str, tuple[str, ...], bool], ...]) -> str:
+    parts = [f"guard AS ({guard})"]
+    for index, (what, columns, replace) in enumerate(changes):
+        arrays = ", ".join(f"?::{TYPES[column]}[]" for column in columns)
+        parts.append(f"change_{index} AS ({_change_sql(what, columns, arrays, replace=replace)})")
+    return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
+
+
+def _change_sql(what: str, columns: tuple[str, ...], arrays: str, *, replace: bool) -> str:
+    if what.startswith("DELETE"):
+        table = what.split()[2]
+        return (
+            f"DELETE FROM {table} USING guard, unnest({arrays}) AS given (channel, first, last)"  # noqa: S608  own names
+            f" WHERE {table}.thread = guard.thread AND {table}.channel = given.channel"
+            f" AND {table}.n BETWEEN given.first AND given.last"
+        )
+    names = ", ".join(columns)
+    clause = _on_conflict(what, columns) if replace else ""
+    return (
+        f"INSERT INTO {what} (thread, {names}) SELECT guard.thread, given.* FROM guard,"  # noqa: S608  own names
+        f" unnest({arrays}) AS given ({names}){clause}"
+    )
+
+
+def _on_conflict(table: str, columns: tuple[str, ...]) -> str:
+    key = PRIMARY_KEYS[table]
+    changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns if name not in key.split(", "))
+    return f" ON CONFLICT ({key}) DO UPDATE SET {changed}"
+
+
+def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Make a check that costs no round trip: an idle connection has nothing to read unless the server said goodbye."""
+
+    def check_quietly(connection: psycopg.Connection[Any]) -> None:
+        if connection.closed or select.select([connection.fileno()], [], [], 0)[0]:
+            check(connection)
+
+    return check_quietly
+
+
+def _driver() -> tuple[Any, Any]:
+    try:
+        return import_module("psycopg"), import_module("psycopg_pool")
+    except ImportError as error:
+        msg = f"Postgres needs psycopg ({error}); install it with: pip install 'psycopg[binary,pool]'"
+        raise MissingDriverError(msg) from error
+
+
+def _without_password(driver: Any, url: str, schema: str) -> str:
+    try:
+        info = driver.conninfo.conninfo_to_dict(url)
+    except driver.Error as error:
+        raise StorageError("postgres", error, hint="an address looks like postgresql://user@host:5432/name") from error
+    return f"postgresql://{info.get('host', '')}:{info.get('port', 5432)}/{info.get('dbname', '')} schema {schema}"
+
+
+def _is_lost(error: Exception) -> bool:
+    """Tell a lost connection, which another try may cure, from a refusal."""
+    state = getattr(error, "sqlstate", None)
+    return state is None or state[:2] in ("08", "57") or state == "25006"
+
+
+def _story(place: str, error: Exception) -> StorageError:
+    state = getattr(error, "sqlstate", None) or ""
+    if state == "53100":
+        return DiskFullError(place, error)
+    if state == "25006":
+        return ReadOnlyError(place, error)
+    if state in ("55P03", "40P01", "40001"):
+        return BusyError(place, error)
+    if state[:2] in ("08", "57", "28", "3D") or (not state and _is_connection_error(error)):
+        return UnreachableError(place, error)
+    return StorageError(place, error)
+
+
+def _is_connection_error(error: Exception) -> bool:
+    return isinstance(error, OSError) or type(error).__name__ in ("OperationalError", "PoolTimeout", "PoolClosed")

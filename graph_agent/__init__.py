@@ -1,0 +1,1 @@
+"""A durable LangGraph agent; it stands on `checkpointers`, and comes with the next release."""

@@ -1,0 +1,214 @@
+"""Storage grows with new information only; what changed in place is noticed; what is deleted frees its room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.base.id import uuid6
+
+from checkpointers import Saver
+from tests.checkpointers.graphs import DeltaState, State, config, loop
+from tests.conftest import reopen
+
+
+def put(
+    saver: Saver, values: dict[str, Any], *, after: dict[str, Any] | None = None, version: int = 1
+) -> dict[str, Any]:
+    """Store a checkpoint in which every channel is new."""
+    versions = dict.fromkeys(values, version)
+    checkpoint = {
+        "v": 4, "id": str(uuid6()), "ts": "2026-01-02T03:04:05+00:00", "channel_values": values,
+        "channel_versions": versions, "versions_seen": {}, "updated_channels": None,
+    }  # fmt: skip
+    place = after or config(checkpoint_ns="")
+    return saver.put(place, checkpoint, {"source": "loop", "step": version, "parents": {}}, versions)
+
+
+def rows(saver: Saver, channel: str) -> tuple[int, int]:
+    """Give how many element rows a channel has, and their bytes."""
+    return next(((u.rows, u.bytes) for u in saver.usage("t") if u.channel == channel), (0, 0))
+
+
+def values(saver: Saver, at: dict[str, Any] | None = None) -> dict[str, Any]:
+    found = saver.get_tuple(at or config())
+    assert found is not None
+    return found.checkpoint["channel_values"]
+
+
+def items(count: int) -> list[dict[str, Any]]:
+    return [{"id": n, "text": f"item number {n} " * 4} for n in range(count)]
+
+
+def test_unchanged_elements_are_stored_once(saver: Saver) -> None:
+    """A list that grows by one stores one element each time; a static channel is stored once."""
+    place = None
+    for count in range(1, 40):
+        place = put(saver, {"list": items(count), "static": "x" * 5_000}, after=place, version=count)
+    assert rows(saver, "list")[0] == 39
+    assert rows(saver, "static")[0] == 1
+    assert values(saver) == {"list": items(39), "static": "x" * 5_000}
+
+
+def test_a_write_and_the_checkpoint_made_of_it_share_elements(saver: Saver) -> None:
+    """What a task wrote is not stored again in the checkpoint; nor is a single message written without a list."""
+    start = put(saver, {"log": []})
+    fact, message = items(1)[0], AIMessage("a message long enough to be stored as an element", id="1")
+    saver.put_writes(start, [("log", [fact]), ("messages", message)], "task")
+    put(saver, {"log": [fact], "messages": [message]}, after=start, version=2)
+    assert rows(saver, "log")[0] == 1
+    assert rows(saver, "messages")[0] == 1
+
+
+def test_a_message_changed_in_place_is_noticed(saver: Saver) -> None:
+    """Changing an object that is already stored changes what is stored next, and nothing that was stored before."""
+    messages = [AIMessage(f"message {n} " * 5, id=str(n)) for n in range(5)]
+    first = put(saver, {"messages": messages})
+    messages[1].content = "edited"
+    messages[3].additional_kwargs["deep"] = {"inside": [1]}
+    second = put(saver, {"messages": messages}, after=first, version=2)
+    messages[3].additional_kwargs["deep"]["inside"].append(2)
+    put(saver, {"messages": messages}, after=second, version=3)
+    assert [m.content for m in values(saver, first)["messages"]][1] == "message 1 " * 5
+    assert [m.content for m in values(saver, second)["messages"]][1] == "edited"
+    assert values(saver, second)["messages"][3].additional_kwargs == {"deep": {"inside": [1]}}
+    assert values(saver)["messages"][3].additional_kwargs == {"deep": {"inside": [1, 2]}}
+    assert rows(saver, "messages")[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(1, True), (1, 1.0), (0, False), ("1", 1), ({"a": 1, "b": 2}, {"b": 2, "a": 1}), (0.0, -0.0)]
+)
+def test_what_compares_equal_but_is_not_the_same_is_not_shared(saver: Saver, old: Any, new: Any) -> None:
+    """`1`, `1.0` and `True` are three values, and so are dicts in another order."""
+    pad = ["padding that makes the list long enough to be taken apart"]
+    first = put(saver, {"list": [*pad, [old, *pad]]})
+    put(saver, {"list": [*pad, [new, *pad]]}, after=first, version=2)
+    assert repr(values(saver, first)["list"][1][0]) == repr(old)
+    assert repr(values(saver)["list"][1][0]) == repr(new)
+
+
+def test_dicts_share_their_items(saver: Saver) -> None:
+    """Changing one key of a large dict stores that item; order and key types are kept."""
+    table: dict[Any, Any] = {n: f"value {n} " * 5 for n in range(50)}
+    table |= {(1, "t"): "tuple key " * 5, "text": "text key " * 5, None: "none key " * 5}
+    first = put(saver, {"table": table})
+    changed = {**table, 7: "changed " * 5}
+    del changed[9]
+    put(saver, {"table": changed}, after=first, version=2)
+    assert rows(saver, "table")[0] == 54
+    assert list(values(saver)["table"].items()) == list(changed.items())
+
+
+def test_lists_of_tiny_items_are_kept_in_grains(saver: Saver) -> None:
+    """A vector of numbers is not a row a number, and growing it does not store it again."""
+    numbers = [n / 7 for n in range(2_000)]
+    place = put(saver, {"numbers": numbers})
+    before, size = rows(saver, "numbers")
+    assert before <= 40
+    for version in range(2, 12):
+        numbers = [*numbers, float(version)]
+        place = put(saver, {"numbers": numbers}, after=place, version=version)
+    after, larger = rows(saver, "numbers")
+    assert after - before <= 10
+    assert larger - size < 10 * 700
+    assert values(saver)["numbers"] == numbers
+
+
+@pytest.mark.parametrize("schema", [State, DeltaState], ids=["plain", "delta"])
+def test_going_on_after_reopening_stores_nothing_twice(url: str, schema: Any) -> None:
+    """A process that knows nothing of a thread recognizes what is stored, lists and DeltaChannel snapshots alike."""
+    for until in range(20, 120, 20):
+        with reopen(url) as saver:
+            loop(saver, schema).invoke({"until": until, "n": until - 20}, config(), durability="sync")
+    with reopen(url) as saver:
+        usage = {u.channel: u for u in saver.usage("t")}
+        log = loop(saver, schema).get_state(config()).values["log"]
+        assert [entry["id"] for entry in log] == list(range(100))
+        assert usage["log"].rows <= 1 + 100 % 64
+        assert usage["log"].bytes < 100 * 60
+
+
+def test_bytes_grow_with_steps_not_with_their_square(saver: Saver) -> None:
+    """Twice the steps take about twice the bytes."""
+    sizes = []
+    for until in (50, 100, 200, 400):
+        loop(saver).invoke({"until": until, "n": until // 2 if until > 50 else 0}, config())
+        sizes.append(saver.threads()[0].bytes)
+    assert sizes[3] - sizes[2] < 2.3 * (sizes[2] - sizes[1])
+
+
+def test_edits_all_over_a_large_dict_cost_what_they_change(saver: Saver) -> None:
+    """Scattered updates of a large dict do not store its shape again and again in full."""
+    table = {f"key {n}": f"value {n} of the table" for n in range(600)}
+    place = put(saver, {"table": table})
+    before = saver.threads()[0].bytes
+    for version in range(2, 202):
+        table = {**table, f"key {version * 37 % 600}": f"value of version {version} of the table"}
+        place = put(saver, {"table": table}, after=place, version=version)
+    assert values(saver)["table"] == table
+    assert (saver.threads()[0].bytes - before) / 200 < 600
+
+
+def test_reading_the_head_needs_as_many_rows_late_as_early(saver: Saver) -> None:
+    """A state of constant size is read with the same requests after 20 and after 400 steps."""
+    from checkpointers.testing import FaultyDatabase
+
+    def count() -> int:
+        watched = FaultyDatabase(saver.database, lambda number, request: None)
+        type(saver)(watched).get_tuple(config())
+        return watched.requests
+
+    place = None
+    found = []
+    for version in range(1, 401):
+        place = put(saver, {"state": {"n": version, "text": "constant size " * 10}}, after=place, version=version)
+        if version in (20, 400):
+            found.append(count())
+    assert found[0] == found[1] <= 5
+
+
+def test_deleting_everything_leaves_nothing(saver: Saver) -> None:
+    """After delete_thread no row of the thread is left in any table."""
+    for name in ("t", "other"):
+        loop(saver).invoke({"until": 70, "n": 0}, config(name))
+    saver.delete_thread("t")
+    assert saver.usage("t") == []
+    assert saver.get_tuple(config()) is None
+    assert len(loop(saver).get_state(config("other")).values["log"]) == 70
+
+
+def test_pruning_frees_what_nothing_kept_needs(saver: Saver) -> None:
+    """Elements that only pruned checkpoints had go, out of sealed rows too."""
+    place = None
+    for version in range(1, 200):
+        place = put(
+            saver, {"plan": [{"step": version, "secret": f"canary-{version:04}-" * 3}]}, after=place, version=version
+        )
+    assert rows(saver, "plan")[0] < 80
+    saver.prune(["t"])
+    assert values(saver)["plan"][0]["step"] == 199
+    assert rows(saver, "plan") == (1, rows(saver, "plan")[1])
+    assert rows(saver, "plan")[1] < 200
+    assert saver.threads()[0].checkpoints == 1
+
+
+def test_the_thread_row_tells_the_bytes_there_are(saver: Saver) -> None:
+    """The running count of bytes agrees with the rows after pruning, copying and writing on."""
+    loop(saver).invoke({"until": 90, "n": 0}, config())
+    saver.prune(["t"])
+    assert saver.threads()[0].bytes == sum(u.bytes for u in saver.usage("t"))
+    saver.copy_thread("t", "copy")
+    assert {u.bytes for u in saver.threads()} == {sum(u.bytes for u in saver.usage("t"))}
+
+
+def test_an_old_copy_and_its_source_go_their_own_ways(saver: Saver) -> None:
+    """A copied thread shares nothing with its source."""
+    loop(saver).invoke({"until": 70, "n": 0}, config())
+    saver.copy_thread("t", "copy")
+    loop(saver).invoke({"until": 140, "n": 70}, config("copy"))
+    saver.delete_thread("t")
+    assert [e["id"] for e in loop(saver).get_state(config("copy")).values["log"]] == list(range(140))
+    saver.prune(["copy"])
+    assert [e["id"] for e in loop(saver).get_state(config("copy")).values["log"]] == list(range(140))
