@@ -13,7 +13,7 @@ list of one, so that written alone and in a list it is one element; any other si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -64,7 +64,7 @@ class Codec:
         self._dump, self._load = serde.dumps_typed, serde.loads_typed
         self._snapshot, plain = _langgraph_types()
         self._plain = type(serde) is plain
-        self.pack: Callable[[Any], bytes] = packer(serde.dumps_typed)
+        self.pack, self.pack_all = packer(serde.dumps_typed)
 
     def split(self, channel: str, value: Any) -> Parts | bytes:
         """Take a value apart, or give its payload if it is small; raises `UnstorableValueError` with the path."""
@@ -82,7 +82,7 @@ class Codec:
     def _split(self, value: Any) -> Parts:
         pack = self.pack
         if type(value) is list and value:
-            prints = [pack(item) for item in value]
+            prints = self.pack_all(value)
             size = sum(map(len, prints))
             if len(value) > 1 and size < TINY_ITEM * len(prints):
                 return Parts(LIST, _grains(value), [b"".join((b"l", *grain)) for grain in _grains(prints)], size)

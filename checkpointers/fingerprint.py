@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from enum import Enum
+from itertools import repeat
 from typing import Any, Final
 
 import ormsgpack
@@ -32,8 +33,8 @@ _KEPT_KEYS: Final = (str, int, float, bytes, type(None))
 _MAX_DEPTH: Final = 300
 
 
-def packer(dump: Dump) -> Callable[[Any], bytes]:
-    """Make the fingerprint function over a serializer's `dumps_typed`."""
+def packer(dump: Dump) -> tuple[Callable[[Any], bytes], Callable[[list[Any]], list[bytes]]]:
+    """Make the fingerprint functions, of a value and of each item of a list, over a serializer's `dumps_typed`."""
 
     def expose(value: Any) -> Any:
         """Turn what msgpack does not know into what it does."""
@@ -61,7 +62,22 @@ def packer(dump: Dump) -> Callable[[Any], bytes]:
             _check_keys(value)
             return prefix + packed
 
-    return pack
+    def pack_all(items: list[Any]) -> list[bytes]:
+        named = {kind: prefixes.get(kind, b"") or prefix_of(kind) for kind in set(map(type, items))}
+        packb = ormsgpack.packb
+        try:
+            if not any(named.values()):
+                return list(map(packb, items, repeat(expose), repeat(_OPTIONS)))
+            return [
+                prefix + packb(item.__dict__, expose, _OPTIONS)
+                if (prefix := named[type(item)]) and not item.__pydantic_extra__
+                else pack(item)
+                for item in items
+            ]
+        except TypeError:
+            return [pack(item) for item in items]
+
+    return pack, pack_all
 
 
 def _parts_of(value: Any) -> list[Any] | None:

@@ -117,7 +117,7 @@ class Memory:
 
     @contextmanager
     def hold(self, thread: str) -> Iterator[ThreadMemory]:
-        """Give the memory of a thread to one writer of this process at a time; an error makes it forget."""
+        """Give the memory of a thread to one writer of this process at a time."""
         with self._lock:
             memory = self._threads.setdefault(thread, ThreadMemory())
             self._threads.move_to_end(thread)
@@ -125,9 +125,6 @@ class Memory:
             before = memory.bytes
             try:
                 yield memory
-            except BaseException:
-                memory.forget()
-                raise
             finally:
                 self._settle(memory.bytes - before)
 

@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -19,24 +19,21 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
 )
-from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-SETUP_LOCK: Final = 0x6C67_6F66
 
-
-class _Threaded(BaseCheckpointSaver[Any]):
+class Threaded(BaseCheckpointSaver[Any]):
     """Async twins on worker threads, and an end."""
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Read on a worker thread."""
         return await asyncio.to_thread(self.get_tuple, config)
 
     async def alist(self, config: RunnableConfig | None, **wanted: Any) -> AsyncIterator[CheckpointTuple]:
+        """List on a worker thread."""
         # All at once: the packaged saver holds its lock while it is iterated.
         for found in await asyncio.to_thread(lambda: list(self.list(config, **wanted))):
             yield found
@@ -48,17 +45,21 @@ class _Threaded(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
+        """Store on a worker thread."""
         return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
+        """Store on a worker thread."""
         await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
+        """Delete on a worker thread."""
         await asyncio.to_thread(self.delete_thread, thread_id)
 
     async def aget_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Any:
+        """Read on a worker thread."""
         return await asyncio.to_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
 
     def close(self) -> None:
@@ -74,7 +75,7 @@ class _Threaded(BaseCheckpointSaver[Any]):
         self.close()
 
 
-class OfficialSqlite(_Threaded, SqliteSaver):
+class OfficialSqlite(Threaded, SqliteSaver):
     """`langgraph-checkpoint-sqlite` with a busy timeout and async methods."""
 
     @classmethod
@@ -85,32 +86,3 @@ class OfficialSqlite(_Threaded, SqliteSaver):
     def close(self) -> None:
         """Close the connection."""
         self.conn.close()
-
-
-class OfficialPostgres(_Threaded, PostgresSaver):
-    """`langgraph-checkpoint-postgres` on a pool that replaces lost connections, set up by one process at a time."""
-
-    @classmethod
-    def open(cls, url: str, *, pool_size: int = 10, **options: Any) -> OfficialPostgres:
-        """Connect to a database of the official saver, creating its tables if needed."""
-        pool: ConnectionPool[Any] = ConnectionPool(
-            url,
-            kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row},
-            min_size=1,
-            max_size=pool_size,
-            check=ConnectionPool.check_connection,
-            open=True,
-        )
-        saver = cls(pool, **options)
-        with pool.connection() as connection:
-            connection.execute("SELECT pg_advisory_lock(%s)", (SETUP_LOCK,))
-            try:
-                saver.setup()
-            finally:
-                connection.execute("SELECT pg_advisory_unlock(%s)", (SETUP_LOCK,))
-        return saver
-
-    def close(self) -> None:
-        """Close the pool."""
-        if isinstance(self.conn, ConnectionPool):
-            self.conn.close()

@@ -36,6 +36,7 @@ MIGRATION_LOCK: Final = 0x6368_6563_6B70
 WORKERS: Final = 32
 PREPARE_AFTER: Final = 2
 PAUSE: Final = 0.1
+ONE_TRY: Final = 2.0
 TYPES: Final = {
     "thread": "int8", "ns": "bytea", "step": "int4", "id": "bytea", "parent": "bytea", "at": "int8", "flags": "int4",
     "metadata": "bytea", "body": "bytea", "checkpoint": "bytea", "task": "bytea", "kinds": "int4", "channel": "int4",
@@ -85,7 +86,9 @@ class PostgresDatabase(Database):
         """Fill the pool and bring the tables up to date."""
         super().__init__(workers=max(WORKERS, pool_size))
         self._psycopg, pool = _driver()
-        self._schema = '"' + schema.replace('"', '""') + '"'
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", schema):
+            raise StorageError("postgres", f"{schema!r} is no plain schema name", hint="use letters, digits and _")
+        self._name, self._schema = schema, f'"{schema}"'
         self._timeout = timeout
         self.place = _without_password(self._psycopg, url, schema)
         self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[Any]] = pool.ConnectionPool(
@@ -94,6 +97,7 @@ class PostgresDatabase(Database):
             max_size=pool_size,
             timeout=timeout,
             kwargs={"autocommit": True, "prepare_threshold": PREPARE_AFTER},
+            reconnect_timeout=ONE_TRY,
             check=_check_if_readable(pool.ConnectionPool.check_connection),
             open=False,
             name="checkpointers",
@@ -143,7 +147,7 @@ class PostgresDatabase(Database):
             row = connection.execute(
                 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n"
                 " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind = 'r'",
-                (self._schema[1:-1].replace('""', '"'),),
+                (self._name,),
             ).fetchone()
             return int(row[0]) if row else 0
 
@@ -163,7 +167,7 @@ class PostgresDatabase(Database):
         give_up = time.monotonic() + self._timeout
         while True:
             try:
-                with self._pool.connection() as connection:
+                with self._pool.connection(timeout=min(self._timeout, ONE_TRY)) as connection:
                     return work(connection)
             except self._psycopg.OperationalError as error:
                 if not _is_lost(error) or time.monotonic() > give_up:
@@ -197,7 +201,8 @@ class PostgresDatabase(Database):
         sql = _append_sql(request.guard.sql, tuple(map(_shape, request.changes)))
         params = [*request.guard.params]
         for change in request.changes:
-            params += [list(column) for column in zip(*change.rows, strict=True)]
+            one = len(change.rows) == 1
+            params += change.rows[0] if one else [list(column) for column in zip(*change.rows, strict=True)]
         try:
             return connection.execute(self._translated(sql), params).fetchall()
         except self._psycopg.errors.UniqueViolation:
@@ -212,7 +217,7 @@ class PostgresDatabase(Database):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
             if not connection.execute(
                 "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s",
-                (self._schema[1:-1].replace('""', '"'),),
+                (self._name,),
             ).fetchone():
                 connection.execute(f"CREATE SCHEMA {self._schema}")
             connection.execute(self._translated("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)"))
@@ -242,27 +247,32 @@ def _in_schema(sql: str, schema: str) -> str:
     )
 
 
-def _shape(change: Insert | Delete) -> tuple[str, tuple[str, ...], bool]:
+Shape = tuple[str, tuple[str, ...], bool, bool]
+
+
+def _shape(change: Insert | Delete) -> Shape:
     """Give what the text of a change depends on, without its rows."""
+    one = len(change.rows) == 1
     if isinstance(change, Delete):
-        return change.sql, ("channel", "n", "n"), False
-    return change.table, change.columns, change.replace
+        return change.sql, ("channel", "n", "n"), False, one
+    return change.table, change.columns, change.replace, one
 
 
 @lru_cache(maxsize=64)
-def _append_sql(guard: str, changes: tuple[tuple[str, tuple[str, ...], bool], ...]) -> str:
+def _append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
     parts = [f"guard AS ({guard})"]
-    for index, (what, columns, replace) in enumerate(changes):
-        arrays = ", ".join(f"?::{TYPES[column]}[]" for column in columns)
-        parts.append(f"change_{index} AS ({_change_sql(what, columns, arrays, replace=replace)})")
+    for index, (what, columns, replace, one) in enumerate(changes):
+        given = ", ".join(f"?::{TYPES[column]}{'' if one else '[]'}" for column in columns)
+        rows = f"(VALUES ({given}))" if one else f"unnest({given})"
+        parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, replace=replace)})")
     return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
 
 
-def _change_sql(what: str, columns: tuple[str, ...], arrays: str, *, replace: bool) -> str:
+def _change_sql(what: str, columns: tuple[str, ...], rows: str, *, replace: bool) -> str:
     if what.startswith("DELETE"):
         table = what.split()[2]
         return (
-            f"DELETE FROM {table} USING guard, unnest({arrays}) AS given (channel, first, last)"  # noqa: S608  own names
+            f"DELETE FROM {table} USING guard, {rows} AS given (channel, first, last)"  # noqa: S608  own names
             f" WHERE {table}.thread = guard.thread AND {table}.channel = given.channel"
             f" AND {table}.n BETWEEN given.first AND given.last"
         )
@@ -270,7 +280,7 @@ def _change_sql(what: str, columns: tuple[str, ...], arrays: str, *, replace: bo
     clause = _on_conflict(what, columns) if replace else ""
     return (
         f"INSERT INTO {what} (thread, {names}) SELECT guard.thread, given.* FROM guard,"  # noqa: S608  own names
-        f" unnest({arrays}) AS given ({names}){clause}"
+        f" {rows} AS given ({names}){clause}"
     )
 
 

@@ -78,7 +78,7 @@ def _official_sqlite(url: str, **options: Any) -> AnySaver:
 
 def _official_postgres(url: str, **options: Any) -> AnySaver:
     try:
-        from checkpointers.official import OfficialPostgres  # noqa: PLC0415
+        from checkpointers.official_postgres import OfficialPostgres  # noqa: PLC0415
     except ImportError as error:
         msg = f"Postgres needs psycopg ({error}); install it with: pip install 'graph-agent[postgres]'"
         raise MissingDriverError(msg) from error

@@ -99,7 +99,6 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
             try:
                 self.database.run(lambda: write.put(self._tools(), memory, new, [w.new for w in joined], now()))
             except BaseException as error:
-                memory.forget()
                 _say_where(error, new.place.thread)
                 self._commit(memory, joined)
                 raise
@@ -124,10 +123,11 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
 
     def _commit(self, memory: ThreadMemory, group: Sequence[Waiting]) -> None:
         """Commit what waits; one that cannot be stored does not keep the others from it."""
+        if not group:
+            return
         try:
             self.database.run(lambda: write.put_writes(self._tools(), memory, [w.new for w in group], now()))
         except BaseException as error:  # noqa: BLE001  whoever waits is told, whatever it is
-            memory.forget()
             _say_where(error, group[0].new.place.thread)
             if len(group) < 2 or not isinstance(error, CheckpointerError):  # noqa: PLR2004  alone or together
                 for waiting in group:

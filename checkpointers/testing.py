@@ -21,6 +21,7 @@ from checkpointers.statements import Append, Many, Operation, Request, Rows, Sta
 T = TypeVar("T")
 START_SECONDS: Final = 60.0
 NOBODY: Final = 65534
+Fault = Callable[[int, Request], None]
 SETTINGS: Final = {"listen_addresses": "127.0.0.1", "max_connections": "200", "shared_buffers": "64MB"}
 
 
@@ -106,14 +107,14 @@ class LocalPostgres:
 class FaultyDatabase(Database):
     """A database that does something bad at the N-th request, and otherwise what the real one does.
 
-    `fault` is called with the number of the request, counted from 1, before it is answered; it may raise, kill the
-    process, sleep, or do nothing.
+    `fault` is called with the number of the request, counted from 1, before it is answered, and `after` once it was
+    answered; either may raise, kill the process, sleep, or do nothing.
     """
 
-    def __init__(self, real: Database, fault: Callable[[int, Request], None]) -> None:
+    def __init__(self, real: Database, fault: Fault, *, after: Fault | None = None) -> None:
         """Stand before a real database."""
         super().__init__(workers=1)
-        self._real, self._fault, self.requests = real, fault, 0
+        self._real, self._fault, self._after, self.requests = real, fault, after or no_fault, 0
         self.place, self.dialect = real.place, real.dialect
 
     def run(self, operation: Operation[T]) -> T:
@@ -148,6 +149,7 @@ class FaultyDatabase(Database):
                 self.requests += 1
                 self._fault(self.requests, request)
                 rows: Rows = yield request
+                self._after(self.requests, request)
                 request = statements.send(rows)
         except StopIteration as end:
             value: T = end.value
@@ -156,7 +158,11 @@ class FaultyDatabase(Database):
             statements.close()
 
 
-def kill_at(number: int) -> Callable[[int, Request], None]:
+def no_fault(count: int, request: Request) -> None:
+    """Do nothing."""
+
+
+def kill_at(number: int) -> Fault:
     """Make a fault: SIGKILL this process before its N-th request."""
 
     def fault(count: int, request: Request) -> None:

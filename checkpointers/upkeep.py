@@ -128,7 +128,7 @@ class Upkeep:
         """Give unused space back to the disk; return how many bytes that was."""
         before = self.database.size()
         self.database.vacuum(full=full)
-        return before - self.database.size()
+        return max(0, before - self.database.size())
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Async `delete_thread`."""

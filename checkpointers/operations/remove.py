@@ -48,6 +48,7 @@ class Contents:
     rows: Sequence[Row]
     records: Sequence[Record]
     writes: dict[tuple[bytes, bytes], list[TaskWrites]]
+    sizes: dict[tuple[bytes, bytes], int]
 
     def of(self, record: Record) -> list[TaskWrites]:
         """Give the writes stored on a checkpoint."""
@@ -96,9 +97,12 @@ def contents(tools: Tools, thread: str) -> Statements[Contents | None]:
     records = yield from records_of(tools.names, rows)
     written = yield Statement("SELECT ns, checkpoint, task, kinds, body FROM cp_writes WHERE thread = ?", (key,))
     writes: dict[tuple[bytes, bytes], list[TaskWrites]] = {}
+    sizes: dict[tuple[bytes, bytes], int] = {}
     for row, task in zip(written, (yield from writes_of(tools.names, written)), strict=True):
-        writes.setdefault((bytes(row[0]), bytes(row[1])), []).append(task)
-    return Contents(key, rows, records, writes)
+        place = (bytes(row[0]), bytes(row[1]))
+        writes.setdefault(place, []).append(task)
+        sizes[place] = sizes.get(place, 0) + len(row[-1])
+    return Contents(key, rows, records, writes, sizes)
 
 
 def lines(found: Contents) -> list[Line]:
@@ -181,17 +185,15 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statement
     found = yield from contents(tools, thread)
     if found is None:
         return 0
-    gone = [i for i, record in enumerate(found.records) if record.step in set(dropped)]
+    bodies = {record.step: row for record, row in zip(found.records, found.rows, strict=True)}
+    gone = [record for record in found.records if record.step in set(dropped)]
     kept = [record for record in found.records if record.step not in set(dropped)]
-    changed = {(record.ns, record.id): record for record in relinked(found, kept)}
+    places = {(key_of(record.ns), key_of(record.id)) for record in gone}
+    changed = {record.step: record for record in relinked(found, kept)}
     stay = replace(
         found,
-        records=[changed.get((record.ns, record.id), record) for record in kept],
-        writes={
-            key: tasks
-            for key, tasks in found.writes.items()
-            if key not in {(key_of(found.records[i].ns), key_of(found.records[i].id)) for i in gone}
-        },
+        records=[changed.get(record.step, record) for record in kept],
+        writes={place: tasks for place, tasks in found.writes.items() if place not in places},
     )
     used = (yield from _used(tools, stay)) if kept else {}
     rewrites = yield from _rewrites(found.thread, used)
@@ -201,7 +203,9 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statement
         for channel, n, size in sizes
         if (channel, n) in rewrites or not _covers(used.get(channel, []), n)
     )
-    rows = sum(len(found.rows[i][METADATA]) + len(found.rows[i][BODY]) for i in gone)
+    rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in gone)
+    rows += sum(size for place, size in found.sizes.items() if place in places or not kept)
+    rows -= sum(len(pack_record(record, tools.names)) - len(bodies[step][BODY]) for step, record in changed.items())
     return int(elements + rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import ormsgpack
 
@@ -32,6 +32,7 @@ from checkpointers.records import KNOWN_KEYS, Record, TaskWrites, Write, names_i
 from checkpointers.statements import DUPLICATE, Append, Delete, Insert, Row, Statement, Statements
 from checkpointers.status import flags_of
 
+T = TypeVar("T")
 ATTEMPTS: Final = 50
 NO_METADATA: Final = packed({})
 ADVANCE: Final = (
@@ -70,6 +71,26 @@ def put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
 ) -> Statements[int]:
     """Store a checkpoint, with writes that wait for it, and give its step; the same id again keeps its step."""
+    return _truthful(memory, _put(tools, memory, new, writes, now))
+
+
+def put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
+    """Store the writes of tasks: ordinary ones once, special ones anew each time."""
+    return _truthful(memory, _put_writes(tools, memory, writes, now))
+
+
+def _truthful(memory: ThreadMemory, statements: Statements[T]) -> Statements[T]:
+    """Let nothing be remembered of an operation that did not come to its end: it may be run again."""
+    try:
+        return (yield from statements)
+    except BaseException:
+        memory.forget()
+        raise
+
+
+def _put(
+    tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
+) -> Statements[int]:
     yield from _intern_writes(tools, writes)
     replaces: int | None = None
     merge = False
@@ -104,10 +125,7 @@ def put(
     raise _too_busy(new.place.thread)
 
 
-def put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
-    """Store the writes of tasks: ordinary ones once, special ones anew each time."""
-    if not writes:
-        return
+def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
     yield from _intern_writes(tools, writes)
     thread = writes[0].place.thread
     merge = False

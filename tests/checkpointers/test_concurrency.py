@@ -1,0 +1,192 @@
+"""Many at once: processes that set up, write and read together; threads of one process; writers of one thread."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from checkpointers import Saver, open_saver
+from tests.checkpointers.graphs import State, config, loop
+from tests.checkpointers.test_storage import put, values
+from tests.conftest import reopen
+
+SPAWN = mp.get_context("spawn")
+
+
+def _write(url: str, name: str, barrier: Any, count: int) -> None:
+    barrier.wait(60)
+    with reopen(url) as saver:
+        place = None
+        for version in range(1, count + 1):
+            place = put(
+                saver, {"x": f"{name} {version} " * 9}, after=place or config(name, checkpoint_ns=""), version=version
+            )
+
+
+@pytest.mark.slow
+def test_eight_processes_start_and_write_at_once(url: str) -> None:
+    """F28, issue 11: setting up together works, no lock error, and every acknowledged checkpoint is there."""
+    barrier = SPAWN.Barrier(8)
+    workers = [SPAWN.Process(target=_write, args=(url, f"w{n}", barrier, 100)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0] * 8
+    with reopen(url) as saver:
+        assert {i.thread: i.checkpoints for i in saver.threads()} == {f"w{n}": 100 for n in range(8)}
+
+
+def _open_official(url: str, barrier: Any) -> None:
+    barrier.wait(60)
+    with open_saver(f"langgraph+{url}") as saver:
+        loop(saver).invoke({"until": 2, "n": 0}, config("t"))
+
+
+@pytest.mark.slow
+def test_the_official_postgres_saver_is_set_up_by_one_at_a_time(postgres_url: str) -> None:
+    """Issue 11: six processes open it on an empty database at once; none fails."""
+    barrier = SPAWN.Barrier(6)
+    workers = [SPAWN.Process(target=_open_official, args=(postgres_url, barrier)) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0] * 6
+
+
+@pytest.mark.slow
+def test_two_processes_write_one_thread(url: str) -> None:
+    """Without a lease two writers interleave, but nothing acknowledged is lost and every checkpoint reads right."""
+    barrier = SPAWN.Barrier(2)
+    workers = [SPAWN.Process(target=_write, args=(url, "same", barrier, 60)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    with reopen(url) as saver:
+        found = list(saver.list(config("same")))
+        assert len(found) == 120
+        assert all(t.checkpoint["channel_values"]["x"] == f"same {t.metadata['step']} " * 9 for t in found)
+
+
+def test_another_process_wrote_in_between(url: str) -> None:
+    """What this process remembers is dropped as soon as somebody else wrote: each goes on from what is stored."""
+    with reopen(url) as one, reopen(url) as two:
+        for until in range(2, 20, 2):
+            loop(one).invoke({"until": until - 1}, config())
+            loop(two).invoke({"until": until}, config())
+        log = loop(one).get_state(config()).values["log"]
+        assert [entry["id"] for entry in log] == list(range(len(log)))
+        rows = next(u.rows for u in one.usage("t") if u.channel == "log")
+        assert rows == len(log)
+
+
+def test_deleted_and_begun_again_elsewhere(url: str) -> None:
+    """A thread that another process deleted and began anew is a new thread for everyone."""
+    with reopen(url) as one, reopen(url) as two:
+        first = put(one, {"x": "old " * 20})
+        two.delete_thread("t")
+        put(two, {"x": "new " * 20})
+        put(one, {"x": "old " * 20, "y": "more " * 20}, after=first, version=2)
+        assert values(one) == values(two) == {"x": "old " * 20, "y": "more " * 20}
+        assert [i.checkpoints for i in two.threads()] == [2]
+
+
+def test_many_threads_of_one_process(saver: Saver) -> None:
+    """Sixteen threads run, read and list with one saver."""
+    app = loop(saver)
+
+    def work(n: int) -> int:
+        app.invoke({"until": 8, "n": 0}, config(f"t{n}"))
+        list(saver.list(config(f"t{n}")))
+        saver.threads()
+        return len(app.get_state(config(f"t{n}")).values["log"])
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(work, range(48))) == [8] * 48
+
+
+def test_parallel_writes_of_one_superstep_share_commits(saver: Saver) -> None:
+    """Siblings that finish together are all stored, in fewer commits than there are siblings."""
+    place = put(saver, {"x": 1})
+    stamp = _stamp(saver)
+    barrier = threading.Barrier(12)
+
+    def sibling(n: int) -> None:
+        barrier.wait()
+        saver.put_writes(place, [("x", n)], f"task {n:02}", f"~{n:02}")
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(sibling, range(12)))
+    found = saver.get_tuple(place)
+    assert found is not None
+    assert [w[2] for w in found.pending_writes] == list(range(12))
+    assert _stamp(saver) - stamp < 12
+
+
+def test_a_superstep_of_one_task_is_one_commit(saver: Saver) -> None:
+    """The writes of the only task wait for the checkpoint made of them, and are stored with it."""
+    app = loop(saver)
+    app.invoke({"until": 10, "n": 0}, config(), durability="sync")
+    before = _stamp(saver)
+    app.invoke({"until": 60}, config(), durability="sync")
+    assert (_stamp(saver) - before) / 51 < 1.7
+
+
+def test_writes_alone_do_not_wait_long(saver: Saver) -> None:
+    """Whoever waits in vain commits by itself, and stops waiting after a while."""
+    place = put(saver, {"x": 1})
+    start = time.monotonic()
+    for n in range(100):
+        saver.put_writes(place, [("x", n)], f"task {n}")
+    assert len(saver.get_tuple(place).pending_writes) == 100
+    assert time.monotonic() - start < 20
+
+
+def _stamp(saver: Saver) -> int:
+    from checkpointers.statements import Statement
+
+    def ask() -> Any:
+        rows = yield Statement("SELECT max(stamp) FROM cp_threads")
+        return rows[0][0]
+
+    return saver.database.read(ask)
+
+
+def test_memory_is_bounded(url: str) -> None:
+    """What a process remembers of the threads it writes stays within its budget."""
+    with reopen(url, memory_bytes=200_000) as saver:
+        for n in range(60):
+            place = put(saver, {"x": [f"{n} {i} " * 50 for i in range(20)]}, after=config(f"t{n}", checkpoint_ns=""))
+            put(saver, {"x": [f"{n} {i} " * 50 for i in range(21)]}, after=place, version=2)
+        remembered = sum(memory.bytes for memory in saver._memory._threads.values())
+        assert remembered < 300_000
+        assert saver._memory._bytes == remembered
+
+
+def test_memory_of_a_long_thread_is_bounded(saver: Saver) -> None:
+    """A channel that is replaced for ever does not pile up in memory."""
+    place = None
+    for version in range(1, 400):
+        place = put(saver, {"x": f"{version} " * 10_000, "y": version}, after=place, version=version)
+    assert saver._memory._threads["t"].bytes < 5 << 20
+
+
+@pytest.mark.parametrize("schema", [State])
+def test_interleaved_runs_of_many_threads_in_one_loop(saver: Saver, schema: Any) -> None:
+    """Fifty async runs at a time through one saver."""
+    import asyncio
+
+    app = loop(saver, schema)
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(app.ainvoke({"until": 4, "n": 0}, config(f"a{n}")) for n in range(50)))
+
+    assert [r["n"] for r in asyncio.run(main())] == [4] * 50

@@ -1,0 +1,321 @@
+"""When the ground gives way: what was acknowledged is readable, the message names place and cause, work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from checkpointers import (
+    BusyError,
+    DiskFullError,
+    IncompleteRecordError,
+    Keep,
+    NotADatabaseError,
+    PostgresSaver,
+    ReadOnlyError,
+    Saver,
+    SchemaError,
+    SqliteSaver,
+    StorageError,
+    UnreachableError,
+)
+from checkpointers.testing import FaultyDatabase, LocalPostgres, is_write, no_fault
+from tests.checkpointers.graphs import DeltaState, State, config, loop
+from tests.checkpointers.test_storage import put, values
+from tests.conftest import reopen
+
+CRASH_POINTS = int(os.environ.get("CRASH_POINTS", "200"))
+
+
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """The file and its write-ahead log have mode 0600; an existing file is left as it is."""
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        put(saver, {"x": 1})
+        for name in ("a.db", "a.db-wal", "a.db-shm"):
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    (tmp_path / "a.db").chmod(0o644)
+    SqliteSaver.open(tmp_path / "a.db").close()
+    assert stat.S_IMODE((tmp_path / "a.db").stat().st_mode) == 0o644
+
+
+def test_disk_full(tmp_path: Path) -> None:
+    """A full disk is said with the path; everything acknowledged stays; writing goes on when there is room again."""
+    saver = SqliteSaver.open(tmp_path / "full.db")
+    saver.database._writer.execute("PRAGMA max_page_count=60")
+    place, acknowledged = None, 0
+    with pytest.raises(DiskFullError, match=r"full\.db: database or disk is full; .*free some space"):
+        for version in range(1, 1_000):
+            place = put(saver, {"x": os.urandom(3_000).hex()}, after=place, version=version)
+            acknowledged += 1
+    assert acknowledged > 5
+    assert len(list(saver.list(config()))) == acknowledged
+    saver.database._writer.execute("PRAGMA max_page_count=100000")
+    put(saver, {"x": "there is room again"}, after=place, version=1_001)
+    assert values(saver)["x"] == "there is room again"
+    saver.close()
+    assert sqlite3.connect(tmp_path / "full.db").execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_read_only(tmp_path: Path) -> None:
+    """A read-only open reads, refuses writes by name, and creates nothing."""
+    with pytest.raises(StorageError, match="missing.db"):
+        SqliteSaver.open(tmp_path / "missing.db", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        put(saver, {"x": 1})
+    with SqliteSaver.open(tmp_path / "a.db", read_only=True) as saver:
+        assert values(saver) == {"x": 1}
+        with pytest.raises(ReadOnlyError, match=r"a\.db.*nothing was written"):
+            put(saver, {"x": 2}, version=2)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, just some text that is long enough", b"SQLite format 3\x00" + b"\xff" * 4_000]
+)
+def test_what_is_no_database(tmp_path: Path, content: bytes) -> None:
+    """A file that is something else is refused by name and left as it is."""
+    (tmp_path / "a.db").write_bytes(content)
+    with pytest.raises(NotADatabaseError, match=r"a\.db"):
+        SqliteSaver.open(tmp_path / "a.db")
+    assert (tmp_path / "a.db").read_bytes() == content
+
+
+def test_a_missing_folder_and_a_closed_saver_are_said(tmp_path: Path) -> None:
+    """Simple mistakes get simple messages."""
+    with pytest.raises(StorageError, match="folder"):
+        SqliteSaver.open(tmp_path / "no" / "a.db")
+    saver = SqliteSaver.open(tmp_path / "a.db")
+    saver.close()
+    saver.close()
+    with pytest.raises(StorageError, match="closed"):
+        saver.get_tuple(config())
+
+
+def test_a_newer_schema_is_refused(saver: Saver, url: str) -> None:
+    """Tables of a release that this one does not know are not touched."""
+    saver.database.exclusive(lambda: iter_statement("INSERT INTO cp_schema VALUES (999)"))
+    with pytest.raises(SchemaError, match="version 999"):
+        reopen(url)
+
+
+def iter_statement(sql: str) -> Any:
+    from checkpointers.statements import Statement
+
+    yield Statement(sql)
+
+
+def test_a_locked_database_is_said_after_the_timeout(tmp_path: Path) -> None:
+    """Waiting ends with a message, nothing is written, and the next try works."""
+    saver = SqliteSaver.open(tmp_path / "a.db", timeout=0.1)
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(BusyError, match=r"a\.db.*locked.*nothing was written"):
+        put(saver, {"x": 1})
+    other.execute("ROLLBACK")
+    put(saver, {"x": 1})
+    assert values(saver) == {"x": 1}
+    saver.close()
+    other.close()
+
+
+def test_a_missing_element_names_its_place(saver: Saver) -> None:
+    """Rows that vanished are an error with thread, step and channel; other threads are not affected."""
+    for name in ("t", "other"):
+        put(saver, {"x": "a value long enough to be an element of its own"}, after=config(name, checkpoint_ns=""))
+    saver.database.exclusive(lambda: iter_statement("DELETE FROM cp_elements WHERE thread = 1"))
+    with pytest.raises(IncompleteRecordError, match=r"channel 'x' of t@1"):
+        saver.get_tuple(config())
+    assert "x" in values(saver, config("other"))
+
+
+@pytest.mark.parametrize("schema", [State, DeltaState], ids=["plain", "delta"])
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
+def test_every_write_may_fail(url: str, schema: Any, forever: bool) -> None:
+    """The N-th write fails, once or for ever, N = 1, 2, …: an error, then the thread goes on to the right end."""
+    for number in range(1, 12):
+        count = 0
+
+        def fault(_: int, request: Any, number: int = number) -> None:
+            nonlocal count
+            count += is_write(request)
+            if is_write(request) and (count >= number if forever else count == number):
+                raise OSError("injected")
+
+        with reopen(url) as real:
+            name = f"{number} {forever}"
+            broken = loop(type(real)(FaultyDatabase(real.database, fault)), schema)
+            try:
+                broken.invoke({"until": 6, "n": 0}, config(name), durability="sync")
+            except StorageError as error:
+                assert "injected" in str(error)  # noqa: PT017
+        with reopen(url) as real:
+            app = loop(real, schema)
+            begun = app.get_state(config(name)).values.get("n") is not None
+            app.invoke(None if begun else {"until": 6, "n": 0}, config(name), durability="sync")
+            assert [e["id"] for e in app.get_state(config(name)).values["log"]] == list(range(6))
+
+
+@pytest.mark.parametrize("schema", [State, DeltaState], ids=["plain", "delta"])
+@pytest.mark.parametrize("lost", ["request", "answer"])
+def test_a_connection_lost_at_any_request(postgres_url: str, schema: Any, lost: str) -> None:
+    """Whether the request or its answer is lost: it is done again, once, and what is remembered stays true."""
+    with PostgresSaver.open(postgres_url) as real:
+        for number in range(1, 40, 2):
+
+            def lose(count: int, request: Any, number: int = number) -> None:
+                if count == number:
+                    raise psycopg.OperationalError("injected")
+
+            before, after = (lose, no_fault) if lost == "request" else (no_fault, lose)
+            app = loop(PostgresSaver(FaultyDatabase(real.database, before, after=after)), schema)
+            app.invoke({"until": 9, "n": 0}, config(f"t{number}"), durability="sync")
+            fresh = loop(PostgresSaver(real.database), schema)
+            assert [e["id"] for e in fresh.get_state(config(f"t{number}")).values["log"]] == list(range(9))
+            assert len(list(fresh.get_state_history(config(f"t{number}")))) == 11
+            assert real.threads(limit=1)[0].checkpoints == 11
+
+
+@pytest.mark.slow
+def test_killed_before_any_request(url: str, pytestconfig: pytest.Config) -> None:
+    """SIGKILL before request 1, 2, 3, … of run, prune, copy and delete, then again during recovery: nothing is lost."""
+    command = [sys.executable, "-m", "tests.checkpointers.crash", url, str(CRASH_POINTS)]
+    done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, timeout=230, check=False)
+    assert done.returncode == 0, done.stderr[-4_000:]
+    assert "lost 0, wrong 0" in done.stdout
+    assert "tried 0" not in done.stdout
+
+
+@pytest.fixture
+def own_server() -> Iterator[LocalPostgres]:
+    """A server that a test may crash."""
+    with LocalPostgres() as server:
+        yield server
+
+
+def test_a_crashing_server(own_server: LocalPostgres) -> None:
+    """`pg_ctl stop -m immediate` in the middle of runs: they wait, go on, and nothing acknowledged is lost."""
+    saver = PostgresSaver.open(own_server.url, timeout=60)
+    app = loop(saver)
+    results: list[Any] = []
+
+    def run(name: str) -> None:
+        results.append(app.invoke({"until": 400, "n": 0}, config(name), durability="sync"))
+
+    threads = [threading.Thread(target=run, args=(f"t{n}",)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        time.sleep(0.25)
+        own_server.stop("immediate")
+        own_server.start()
+    for thread in threads:
+        thread.join()
+    assert [[e["id"] for e in result["log"]] for result in results] == [list(range(400))] * 2
+    for n in range(2):
+        assert app.get_state(config(f"t{n}")).values["n"] == 400
+        assert len(list(app.get_state_history(config(f"t{n}")))) == 402
+    saver.close()
+
+
+def test_a_server_that_stays_away_is_said(own_server: LocalPostgres) -> None:
+    """A bounded wait, then a message with the address and without the password."""
+    saver = PostgresSaver.open(own_server.url.replace("postgres@", "postgres:secret@"), timeout=4)
+    put(saver, {"x": 1})
+    own_server.stop("immediate")
+    with pytest.raises(UnreachableError, match="127.0.0.1") as caught:
+        put(saver, {"x": 2}, version=2)
+    assert "secret" not in str(caught.value)
+    own_server.start()
+    assert values(saver) == {"x": 1}
+    put(saver, {"x": 2}, version=2)
+    saver.close()
+    own_server.stop()
+    with pytest.raises(UnreachableError):
+        PostgresSaver.open(own_server.url, timeout=1)
+
+
+def test_terminated_backends_are_replaced(postgres_url: str) -> None:
+    """An idle reaper between two steps is not noticed by the caller (F21)."""
+    with PostgresSaver.open(postgres_url, pool_size=3) as saver:
+        place = None
+        for version in range(1, 6):
+            place = put(saver, {"x": version}, after=place, version=version)
+            with psycopg.connect(postgres_url, autocommit=True) as reaper:
+                reaper.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+                )
+        assert values(saver) == {"x": 5}
+
+
+def test_cancelled_calls_leave_nothing_half_done(saver: Saver) -> None:
+    """F24: a cancelled `aput` has happened or has not; nothing is locked, and the thread goes on."""
+
+    async def main() -> int:
+        happened, place = 0, None
+        for version in range(1, 61):
+            versions = {"x": version}
+            checkpoint = {
+                "v": 1,
+                "id": f"c{version:03}",
+                "ts": "",
+                "channel_values": {"x": "v" * 99 + str(version)},
+                "channel_versions": versions,
+                "versions_seen": {},
+            }
+            call = asyncio.create_task(
+                saver.aput(place or config(checkpoint_ns=""), checkpoint, {"source": "loop"}, versions)
+            )
+            await asyncio.sleep(0.0001 * (version % 30))
+            call.cancel()
+            try:
+                place = await call
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.02)
+                found = await saver.aget_tuple(config(checkpoint_ns="", checkpoint_id=f"c{version:03}"))
+                happened += found is not None
+        await asyncio.wait_for(
+            saver.aput(config(checkpoint_ns=""), checkpoint | {"id": "last"}, {"source": "loop"}, versions), 10
+        )
+        return happened
+
+    asyncio.run(main())
+    for found in saver.list(config()):
+        assert found.checkpoint["channel_values"]["x"].startswith("v" * 99)
+    assert saver.get_tuple(config()).checkpoint["id"] == "last"
+
+
+def test_retention_that_dies_half_way_changes_nothing(url: str) -> None:
+    """A fault at any request of prune or retain leaves the thread as it was."""
+    with reopen(url) as saver:
+        loop(saver, DeltaState).invoke({"until": 30, "n": 0}, config())
+        before = saver.usage("t"), loop(saver, DeltaState).get_state(config()).values
+        number, failed = 0, True
+        while failed:
+            number += 1
+
+            def fault(count: int, request: Any, number: int = number) -> None:
+                if count == number:
+                    raise OSError("injected")
+
+            broken = type(saver)(FaultyDatabase(saver.database, fault))
+            try:
+                broken.prune(["t"])
+                failed = False
+            except StorageError:
+                assert (saver.usage("t"), loop(saver, DeltaState).get_state(config()).values) == before
+        assert number > 8
+        assert loop(saver, DeltaState).get_state(config()).values == before[1]
+        assert saver.retain(Keep(last=1)) == []

@@ -1,0 +1,201 @@
+"""Policies say what is kept and why; what is kept stays readable, in DeltaChannel threads too."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langgraph.types import Command
+
+from checkpointers import Keep, Saver
+from checkpointers.retention import Line, plan
+from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
+from tests.checkpointers.test_graphs import states
+from tests.checkpointers.test_storage import put
+from tests.checkpointers.wild import difference
+
+NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
+
+
+def line(step: int, *, parent: int | None = None, days: float = 0, **more: Any) -> Line:
+    before = f"c{parent}" if parent is not None else (f"c{step - 1}" if step > 1 else None)
+    return Line(step, more.pop("ns", ""), f"c{step}", before, NOW - timedelta(days=days), **more)
+
+
+def kept(keep: Keep, lines: list[Line], **more: Any) -> dict[int, list[str]]:
+    return {step: list(why) for step, why in plan("t", keep, lines, now=NOW, **more).kept.items()}
+
+
+def test_each_rule_says_why() -> None:
+    """The head always stays; every other checkpoint stays for a reason that is named."""
+    lines = [line(n, days=10 - n) for n in range(1, 11)]
+    assert kept(Keep(), lines) == {10: ["head", "last 1"]}
+    assert kept(Keep(last=0), lines) == {10: ["head"]}
+    assert list(kept(Keep(last=3), lines)) == [10, 9, 8]
+    assert kept(Keep(last=0, within="36h"), lines)[9] == ["within 36h"]
+    assert list(kept(Keep(last=0, daily=4), lines)) == [10, 9, 8, 7]
+    assert kept(Keep(pinned=[3, "t@4", "other@5"]), lines)[4] == ["pinned"]
+    assert sorted(kept(Keep(pinned=[3, "t@4", "other@5"]), lines, pins=[6])) == [3, 4, 6, 10]
+    assert len(kept(Keep(last=0, hourly=3), [line(n, days=n / 100) for n in range(1, 30)])) <= 4
+
+
+def test_open_reviews_fork_points_and_subgraphs_stay() -> None:
+    """What a person still has to answer stays, and where kept branches meet, and what kept checkpoints called."""
+    lines = [line(1), line(2), line(3, kinds=1), line(4, parent=2), line(5, parent=4)]
+    found = kept(Keep(), lines)
+    assert found == {5: ["head", "last 1"], 3: ["open review"], 2: ["fork point"]}
+    inside = [*lines, line(6, ns="sub:1", root="c5", parent=0), line(7, ns="sub:0", root="c1", parent=0)]
+    assert kept(Keep(), inside)[6] == ["called from step 5"]
+    assert 7 not in kept(Keep(), inside)
+    assert kept(Keep(), [line(1), line(8, ns="memory", parent=0)])[8] == ["head of its subgraph"]
+
+
+def test_old_threads_expire_unless_somebody_waits() -> None:
+    """`max_age` takes whole threads, but not one with an open review or a pin."""
+    lines = [line(n, days=40) for n in range(1, 4)]
+    assert plan("t", Keep(max_age="30d"), lines, now=NOW).expired
+    assert not plan("t", Keep(max_age="50d"), lines, now=NOW).expired
+    assert not plan("t", Keep(max_age="30d"), [*lines[:2], line(3, days=40, kinds=1)], now=NOW).expired
+    assert not plan("t", Keep(max_age="30d"), lines, now=NOW, pins=[1]).expired
+
+
+@pytest.mark.parametrize("options", [{"last": -1}, {"within": "soon"}, {"max_age": "1 fortnight"}, {"daily": -2}])
+def test_nonsense_is_refused(options: dict[str, Any]) -> None:
+    """A policy that makes no sense is an error before anything is planned."""
+    with pytest.raises(ValueError, match="negative|no duration"):
+        Keep(**options)
+
+
+@given(
+    parents=st.lists(st.integers(0, 30), min_size=1, max_size=30),
+    keep=st.builds(Keep, last=st.integers(0, 5), daily=st.integers(0, 3), within=st.sampled_from([None, "3d", "1h"])),
+    pins=st.sets(st.integers(1, 30), max_size=3),
+)
+def test_a_plan_keeps_what_it_says(parents: list[int], keep: Keep, pins: set[int]) -> None:
+    """Law: kept and dropped partition the thread; head, pins and the last ones are kept; every kept one has a reason."""
+    lines = [line(n, parent=min(parent, n - 1) or None, days=30 - n) for n, parent in enumerate(parents, 1)]
+    decided = plan("t", keep, lines, now=NOW, pins=pins)
+    steps = {one.step for one in lines}
+    assert set(decided.kept) | set(decided.dropped) == steps
+    assert not set(decided.kept) & set(decided.dropped)
+    assert all(decided.kept.values())
+    assert {max(steps), *(pins & steps), *sorted(steps)[len(steps) - keep.last :]} <= set(decided.kept)
+    assert all(f"t@{step}" in str(decided) for step in decided.kept)
+
+
+@pytest.mark.parametrize("schema", [State, DeltaState], ids=["plain", "delta"])
+def test_retained_checkpoints_read_as_before(saver: Saver, schema: Any) -> None:
+    """Dry run and real run agree, to the byte; what is kept is unchanged and the thread goes on."""
+    app = loop(saver, schema)
+    app.invoke({"until": 150, "n": 0}, config())
+    before = {s[3]: s for s in states(app)}
+    size = saver.threads()[0].bytes
+    (dry,) = saver.retain(Keep(last=3, pinned=[40, "t@70"]), dry_run=True)
+    assert saver.threads()[0].checkpoints == 152
+    (done,) = saver.retain(Keep(last=3, pinned=[40, "t@70"]))
+    assert (dry.kept, dry.dropped) == (done.kept, done.dropped)
+    assert sorted(done.kept) == [40, 70, 150, 151, 152]
+    assert saver.threads()[0].checkpoints == 5
+    assert dry.frees == done.frees > 0.3 * size
+    after = {s[3]: s for s in states(app)}
+    assert difference(after, {step: before[step] for step in after}) is None
+    app.invoke({"until": 155}, config())
+    log = app.get_state(config()).values["log"]
+    assert [entry["id"] for entry in log] == list(range(155))
+
+
+def test_delta_threads_are_pruned_safely(saver: Saver) -> None:
+    """A DeltaChannel that was never snapshotted survives `keep_latest`, runs on, and survives it again."""
+    app = loop(saver, DeltaState)
+    for until in (30, 60, 90):
+        app.invoke({"until": until, "n": until - 30}, config())
+        saver.prune(["t"])
+        assert saver.threads()[0].checkpoints == 1
+        assert app.get_state(config()).values["other"] == list(range(until))
+        assert [entry["id"] for entry in app.get_state(config()).values["log"]] == list(range(until))
+
+
+def test_deleting_a_run_in_the_middle(saver: Saver) -> None:
+    """What later runs were made from a deleted one stays readable, DeltaChannels included."""
+    app = loop(saver, DeltaState)
+    for run in ("one", "two", "three"):
+        app.invoke({"until": 20, "n": 0}, config() | {"metadata": {"run_id": run}})
+    before = {s[3]: s for s in states(app)}
+    saver.delete_for_runs(["two"])
+    after = {s[3]: s for s in states(app)}
+    assert 0 < len(after) < len(before)
+    assert difference(after, {step: before[step] for step in after}) is None
+    saver.delete_for_runs(["three"])
+    assert app.get_state(config()).values["other"] == list(range(20))
+
+
+def test_retain_by_thread_and_tag_and_age(saver: Saver) -> None:
+    """A policy goes over all threads, some, or those with a tag; an old thread goes whole."""
+    app = loop(saver)
+    for name in ("a", "b", "c"):
+        app.invoke({"until": 5, "n": 0}, config(name))
+    saver.tag("b", "archive")
+    saver.pin("c", 2)
+    assert [p.thread for p in saver.retain(Keep(), tag="archive")] == ["b"]
+    assert [p.thread for p in saver.retain(Keep(), threads="a", dry_run=True)] == ["a"]
+    assert [p.thread for p in saver.retain(Keep(), threads=["a", "missing"])] == ["a"]
+    assert {i.thread: i.checkpoints for i in saver.threads()} == {"a": 1, "b": 1, "c": 7}
+    assert saver.retain(Keep(max_age="1h")) != []
+    assert {i.thread: i.checkpoints for i in saver.threads()} == {"a": 1, "b": 1, "c": 2}
+    expired = saver.retain(Keep(max_age=0))
+    assert {p.thread for p in expired if p.expired} == {"a", "b"}
+    assert [i.thread for i in saver.threads()] == ["c"]
+    saver.unpin("c", 2)
+    saver.retain(Keep(max_age=0))
+    assert saver.threads() == []
+    assert saver.usage() == []
+
+
+def test_reviews_and_subgraphs_survive_retention(saver: Saver) -> None:
+    """A paused thread can be answered after everything else was dropped."""
+    review(saver).invoke({}, config("r"))
+    nested(saver).invoke({}, config("n"))
+    saver.retain(Keep(last=0))
+    saver.prune(["r", "n"])
+    questions = review(saver).get_state(config("r")).interrupts
+    done = review(saver).invoke(Command(resume={q.id: "ok" for q in questions}), config("r"))
+    assert done["answers"] == ["ok", "ok"]
+    assert nested(saver).invoke(Command(resume="fine"), config("n"))["answers"] == ["fine"]
+
+
+def test_space_is_given_back(saver: Saver) -> None:
+    """After deleting, vacuum makes the database smaller on disk."""
+    for n in range(30):
+        put(saver, {"big": f"{n} " + random.Random(n).randbytes(10_000).hex()}, after=config(f"t{n}", checkpoint_ns=""))
+    for n in range(30):
+        saver.delete_thread(f"t{n}")
+    before = saver.database.size()
+    saver.vacuum(full=True)
+    assert saver.database.size() < 0.5 * before
+    assert saver.vacuum() >= 0
+
+
+def test_retention_beside_a_running_agent(saver: Saver) -> None:
+    """Pruning a thread from elsewhere while it runs loses nothing of the run."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tests.conftest import reopen
+
+    with ThreadPoolExecutor(2) as pool:
+        app = loop(saver)
+        run = pool.submit(app.invoke, {"until": 120, "n": 0}, config())
+        url = f"sqlite:///{saver.database.place}" if saver.database.dialect == "sqlite" else None
+        other = reopen(url) if url else saver
+        count = 0
+        while not run.done():
+            other.retain(Keep(last=2))
+            count += 1
+        if url:
+            other.close()
+        assert [e["id"] for e in run.result()["log"]] == list(range(120))
+    assert count > 1
+    assert [e["id"] for e in app.get_state(config()).values["log"]] == list(range(120))
