@@ -1,13 +1,14 @@
 """The agent thread that every storage figure is about: four supersteps an iteration, as a working agent makes them.
 
 An iteration adds two messages (the tool's is 1.5 kB), two facts, half an artifact (4 kB of text) and one ledger
-entry; the plan changes rarely, a risk flag is raised rarely; a static channel holds 60 kB. The text is random words, the same for every saver.
+entry; the plan changes rarely, a risk flag is raised rarely; a static channel holds 60 kB. The text is made of words with the frequencies of a natural language, the same for every saver.
 """
 
 from __future__ import annotations
 
 import operator
 import random
+from itertools import accumulate
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -20,12 +21,14 @@ TOOL_BYTES = 1_500
 ARTIFACT_BYTES = 4_000
 _letters = random.Random(1)  # noqa: S311  the same words every time
 _WORDS = ["".join(_letters.choices("abcdefghijklmnopqrstuvwxyz", k=_letters.randint(2, 9))) for _ in range(3_000)]
+# Words are as frequent as in any language: the n-th has 1/n of the first one's share.
+_WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(_WORDS) + 1)))
 
 
 def text(size: int, seed: int) -> str:
     """Give about `size` bytes of words that depend on the seed alone."""
     chance = random.Random(seed)  # noqa: S311
-    return " ".join(chance.choices(_WORDS, k=size // 6))[:size]
+    return " ".join(chance.choices(_WORDS, cum_weights=_WEIGHTS, k=size // 4))[:size]
 
 
 def _extend(state: list[Any], writes: list[list[Any]]) -> list[Any]:

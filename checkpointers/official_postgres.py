@@ -32,7 +32,7 @@ class OfficialPostgres(Threaded, PostgresSaver):
         try:
             saver = cls(pool, **options)
             with pool.connection() as connection:
-                # Asked again and again, not waited for: its indexes are built CONCURRENTLY, which waits for whoever waits.
+                # Asked again and again: its indexes are built CONCURRENTLY, which would wait for those who wait.
                 while not connection.execute("SELECT pg_try_advisory_lock(%s) AS got", (SETUP_LOCK,)).fetchone()["got"]:
                     time.sleep(PAUSE)
                 try:

@@ -103,7 +103,7 @@ def test_both_databases_have_the_same_schema() -> None:
 
 def test_files_speak_of_the_product_alone() -> None:
     """No machine paths, no addresses of package indexes, no leftovers."""
-    index = re.compile("py" + r"pi\.org|pythonhosted|" + "npm" + r"js\.org|index-url")
+    index = re.compile("|".join(("py" + r"pi\.org", "python" + "hosted", "npm" + r"js\.org", "index" + "-url")))
     for name in TRACKED:
         path = ROOT / name
         if not path.is_file() or path.suffix in (".png",):
