@@ -13,7 +13,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 fast: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -21,14 +21,17 @@ TOOL_BYTES = 1_500
 ARTIFACT_BYTES = 4_000
 _letters = random.Random(1)  # noqa: S311  the same words every time
 _WORDS = ["".join(_letters.choices("abcdefghijklmnopqrstuvwxyz", k=_letters.randint(2, 9))) for _ in range(3_000)]
-# Words are as frequent as in any language: the n-th has 1/n of the first one's share.
+# Words are as frequent as in any language: the n-th has 1/n of the first one's share. All text is cut from one corpus,
+# so that making it costs the measured programs nothing.
 _WEIGHTS = list(accumulate(1 / rank for rank in range(1, len(_WORDS) + 1)))
+_CORPUS = " ".join(_letters.choices(_WORDS, cum_weights=_WEIGHTS, k=600_000))
+_STRIDE = 7_919
 
 
 def text(size: int, seed: int) -> str:
-    """Give about `size` bytes of words that depend on the seed alone."""
-    chance = random.Random(seed)  # noqa: S311
-    return " ".join(chance.choices(_WORDS, cum_weights=_WEIGHTS, k=size // 4))[:size]
+    """Give `size` bytes of words that depend on the seed alone."""
+    start = seed * _STRIDE % (len(_CORPUS) - STATIC_BYTES)
+    return _CORPUS[start : start + size]
 
 
 def _extend(state: list[Any], writes: list[list[Any]]) -> list[Any]:

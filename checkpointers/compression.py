@@ -6,7 +6,9 @@ says nothing about another's. A squeezed blob starts with one byte that names ho
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 import zstandard
@@ -37,30 +39,49 @@ _MESSAGES_1: Final = (
 )
 
 
-class _Engines(threading.local):
-    """Compressors are not shared between threads: their contexts are mutable."""
+class _Engines:
+    """Compressors with their contexts: costly to make, and used by one thread at a time."""
 
     def __init__(self) -> None:
-        dictionary = zstandard.ZstdCompressionDict(_MESSAGES_1, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-        dictionary.precompute_compress(level=LEVEL)
         self.plain = zstandard.ZstdCompressor(level=LEVEL)
-        self.messages = zstandard.ZstdCompressor(level=LEVEL, dict_data=dictionary, write_dict_id=False)
+        self.messages = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(), write_dict_id=False)
         self.from_plain = zstandard.ZstdDecompressor()
-        self.from_messages = zstandard.ZstdDecompressor(dict_data=dictionary)
+        self.from_messages = zstandard.ZstdDecompressor(dict_data=_dictionary())
 
 
-_engines = _Engines()
+@cache
+def _dictionary() -> zstandard.ZstdCompressionDict:
+    dictionary = zstandard.ZstdCompressionDict(_MESSAGES_1, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    dictionary.precompute_compress(level=LEVEL)
+    return dictionary
+
+
+_idle: Final[list[_Engines]] = []
 _LARGE: Final = 16_384
+
+
+@contextmanager
+def _engines() -> Iterator[_Engines]:
+    """Lend engines that no other thread uses; LangGraph starts new threads for every run, so not one set each."""
+    try:
+        engines = _idle.pop()
+    except IndexError:
+        engines = _Engines()
+    try:
+        yield engines
+    finally:
+        _idle.append(engines)
 
 
 def squeeze(raw: bytes) -> bytes:
     """Give the smallest form known of these bytes."""
     if len(raw) < WORTH_TRYING:
         return PLAIN + raw
-    if len(raw) > _LARGE:
-        small = ZSTD + _engines.plain.compress(raw)
-    else:
-        small = ZSTD_MESSAGES + _engines.messages.compress(raw)
+    with _engines() as engines:
+        if len(raw) > _LARGE:
+            small = ZSTD + engines.plain.compress(raw)
+        else:
+            small = ZSTD_MESSAGES + engines.messages.compress(raw)
     return small if len(small) <= len(raw) else PLAIN + raw
 
 
@@ -69,15 +90,16 @@ def unsqueeze(blob: bytes) -> bytes:
     marker = blob[:1]
     if marker == PLAIN:
         return blob[1:]
-    engine = {ZSTD: _engines.from_plain, ZSTD_MESSAGES: _engines.from_messages}.get(marker)
-    if engine is None:
-        msg = f"unknown compression marker {marker!r}"
-        raise ValueError(msg)
-    try:
-        raw: bytes = engine.decompress(blob[1:])
-    except zstandard.ZstdError as error:
-        msg = f"damaged compressed data ({error})"
-        raise ValueError(msg) from error
+    with _engines() as engines:
+        engine = {ZSTD: engines.from_plain, ZSTD_MESSAGES: engines.from_messages}.get(marker)
+        if engine is None:
+            msg = f"unknown compression marker {marker!r}"
+            raise ValueError(msg)
+        try:
+            raw: bytes = engine.decompress(blob[1:])
+        except zstandard.ZstdError as error:
+            msg = f"damaged compressed data ({error})"
+            raise ValueError(msg) from error
     return raw
 
 

@@ -69,6 +69,7 @@ class ThreadMemory:
     recipes: dict[Slot, Recipe] = field(default_factory=dict)
     written: dict[Slot, set[str] | None] = field(default_factory=dict)
     records: OrderedDict[Slot, Record] = field(default_factory=OrderedDict)
+    weight: int = 0
 
     def forget(self) -> None:
         """Start over: the database is asked again."""
@@ -122,11 +123,10 @@ class Memory:
             memory = self._threads.setdefault(thread, ThreadMemory())
             self._threads.move_to_end(thread)
         with memory.lock:
-            before = memory.bytes
             try:
                 yield memory
             finally:
-                self._settle(memory.bytes - before)
+                self._weigh(thread, memory)
 
     def forget(self, thread: str | None = None) -> None:
         """Forget one thread, or all."""
@@ -135,15 +135,18 @@ class Memory:
         for name, memory in entries:
             if thread in (None, name):
                 with memory.lock:
-                    self._settle(-memory.bytes)
                     memory.forget()
+                    self._weigh(name, memory)
 
-    def _settle(self, change: int) -> None:
+    def _weigh(self, thread: str, memory: ThreadMemory) -> None:
+        """Count what a memory weighs now, and let the oldest go when all together weigh too much."""
         with self._lock:
-            self._bytes += change
+            if self._threads.get(thread) is memory:
+                self._bytes += memory.bytes - memory.weight
+                memory.weight = memory.bytes
             while len(self._threads) > 1 and (self._bytes > self._budget or len(self._threads) > MAX_THREADS):
                 _, oldest = self._threads.popitem(last=False)
-                self._bytes -= oldest.bytes
+                self._bytes -= oldest.weight
 
 
 MAX_THREADS: Final = 4_096

@@ -320,11 +320,14 @@ def _translated(place: str, error: sqlite3.Error) -> StorageError:
         sqlite3.SQLITE_BUSY: BusyError,
         sqlite3.SQLITE_LOCKED: BusyError,
         sqlite3.SQLITE_FULL: DiskFullError,
+        sqlite3.SQLITE_IOERR: DiskFullError,
         sqlite3.SQLITE_READONLY: ReadOnlyError,
         sqlite3.SQLITE_NOTADB: NotADatabaseError,
         sqlite3.SQLITE_CORRUPT: NotADatabaseError,
     }
     code = _code(error)
+    if code == sqlite3.SQLITE_IOERR and "WRITE" not in getattr(error, "sqlite_errorname", ""):
+        return StorageError(place, error, hint="check the disk; what was acknowledged is stored")
     if code == sqlite3.SQLITE_CANTOPEN:
         return StorageError(place, error, hint="check that the path and its folder exist and may be used")
     return kinds.get(code, StorageError)(place, error)

@@ -15,6 +15,7 @@ Status = Literal["waiting", "failed", "pending", "done"]
 PENDING: Final = 1
 _BRANCH: Final = "branch:to:"
 _JOIN: Final = "join:"
+_PAIR: Final = 2
 
 
 def flags_of(checkpoint: Mapping[str, Any]) -> int:
@@ -50,8 +51,9 @@ def _due(checkpoint: Mapping[str, Any]) -> bool:
 def _triggers(channel: str, value: Any) -> bool:
     if channel.startswith(_JOIN):
         awaited = channel.removeprefix(_JOIN).partition(":")[0].split("+")
-        arrived, finished = value if isinstance(value, tuple | list) else (value, True)
-        return bool(finished) and set(awaited) <= set(arrived)
+        # A deferred join keeps, beside who has arrived, whether the others have finished.
+        arrived, finished = value if isinstance(value, tuple | list) and len(value) == _PAIR else (value, True)
+        return bool(finished) and isinstance(arrived, set | frozenset | list) and set(awaited) <= set(arrived)
     return channel.startswith(_BRANCH) or channel == "__start__"
 
 

@@ -32,9 +32,11 @@ class Wanted:
 
 def threads(wanted: Wanted) -> Statements[list[ThreadInfo]]:
     """List threads, the most recently written first, from their own rows alone."""
+    decided_here = wanted.status is not None or wanted.tag is not None or bool(wanted.metadata)
+    limit = f" LIMIT {wanted.limit:d}" if wanted.limit is not None and not decided_here else ""
     rows = yield Statement(
         "SELECT name, flags, kinds, head, checkpoints, bytes, created_at, updated_at, tags, metadata FROM cp_threads"
-        " WHERE checkpoints > 0 AND updated_at >= ? ORDER BY updated_at DESC, thread DESC",
+        f" WHERE checkpoints > 0 AND updated_at >= ? ORDER BY updated_at DESC, thread DESC{limit}",
         (wanted.since,),
     )
     found: list[ThreadInfo] = []

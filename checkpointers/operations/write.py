@@ -8,15 +8,13 @@ from typing import Any, Final, TypeVar
 
 import ormsgpack
 
-from checkpointers.codec import packed, unpacked
+from checkpointers.codec import packed
 from checkpointers.errors import BusyError, UnstorableValueError
-from checkpointers.keys import digest, encoded, key_of
+from checkpointers.keys import digest, key_of
 from checkpointers.lineage import is_trigger
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
     CHECKPOINT_COLUMNS,
-    DELETE_ELEMENTS,
-    ELEMENT_COLUMNS,
     ROOT,
     SELECT_WRITES,
     WRITE_COLUMNS,
@@ -27,23 +25,14 @@ from checkpointers.operations.common import (
     records_of,
     writes_of,
 )
+from checkpointers.operations.guard import Growth, Head, append, recall
 from checkpointers.operations.storing import Elements, finish, store_value, store_write
 from checkpointers.records import KNOWN_KEYS, Record, TaskWrites, Write, names_in, pack_record, pack_writes
-from checkpointers.statements import DUPLICATE, Append, Delete, Insert, Row, Statement, Statements
+from checkpointers.statements import Delete, Insert, Row, Statement, Statements
 from checkpointers.status import flags_of
 
 T = TypeVar("T")
 ATTEMPTS: Final = 50
-NO_METADATA: Final = packed({})
-ADVANCE: Final = (
-    "UPDATE cp_threads SET stamp = ?, steps = ?, checkpoints = checkpoints + ?, bytes = bytes + ?,"
-    " updated_at = ?, counts = ?"
-)
-GUARDED: Final = "WHERE thread = ? AND stamp = ? RETURNING thread"
-KINDS_BEFORE: Final = (
-    "coalesce((SELECT max(w.kinds & 1) + max(w.kinds & 2) FROM cp_writes w"
-    " WHERE w.thread = ? AND w.ns = ? AND w.checkpoint = ?), 0)"
-)
 SPECIAL_INDEX: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
 
 
@@ -97,7 +86,7 @@ def _put(
     for _ in range(ATTEMPTS):
         yield from recall(memory, new.place.thread)
         elements = Elements()
-        rows, _ = yield from _write_rows(tools, memory, elements, writes=writes, merge=merge)
+        rows, tasks = yield from _write_rows(tools, memory, elements, writes=writes, merge=merge)
         _note(memory, writes)
         parent = yield from _parent(tools, memory, new.place)
         record = yield from _record(tools, memory, elements, new=new, parent=parent)
@@ -110,7 +99,7 @@ def _put(
             steps=max(memory.steps, record.step),
             checkpoints=0 if replaces else 1,
             size=elements.bytes + len(row[-1]) + len(row[-2]) + sum(len(written[-1]) for written in rows),
-            head=Head(record.step, row[2], row[5], row[6]) if is_head else None,
+            head=Head(record.step, row[2], row[5], row[6], _kinds_on(row[2], rows, tasks)) if is_head else None,
         )
         inserts = _inserts(rows, merge=merge)
         inserts.append(Insert("cp_checkpoints", CHECKPOINT_COLUMNS, [row], replace=replaces is not None))
@@ -137,8 +126,8 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
         growth = Growth(
             steps=memory.steps,
             checkpoints=0,
-            size=elements.bytes + sum(len(written[-1]) for written in rows),
-            on=tuple((written[1], task.kinds) for written, task in zip(rows, tasks, strict=True)),
+            size=elements.bytes + sum(len(row[-1]) for row in rows),
+            on=tuple((row[1], _kinds_on(row[1], [row], [task])) for row, task in zip(rows, tasks, strict=True)),
         )
         inserts = _inserts(rows, merge=merge)
         answer = yield from append(memory, thread, elements, inserts=inserts, growth=growth, now=now)
@@ -148,6 +137,15 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
         memory.forget()
         merge = merge or answer == "duplicate"
     raise _too_busy(thread)
+
+
+def _kinds_on(checkpoint: bytes, rows: Sequence[Row], tasks: Sequence[TaskWrites]) -> int:
+    """Tell which special writes of the root namespace are on a checkpoint."""
+    kinds = 0
+    for row, task in zip(rows, tasks, strict=True):
+        if row[0] == key_of(ROOT) and row[1] == checkpoint:
+            kinds |= task.kinds
+    return kinds
 
 
 def _note(memory: ThreadMemory, writes: Sequence[NewWrites]) -> None:
@@ -190,90 +188,6 @@ def _joined(before: TaskWrites, task: TaskWrites) -> TaskWrites:
     merged = {write.idx: write for write in task.writes}
     merged.update({write.idx: write for write in before.writes if write.idx >= 0 or write.idx not in merged})
     return TaskWrites(task.task, [merged[idx] for idx in sorted(merged)])
-
-
-def recall(memory: ThreadMemory, thread: str) -> Statements[None]:
-    """Learn how a thread stands, unless this memory already knows."""
-    if memory.thread is not None:
-        return
-    rows = yield Statement("SELECT thread, stamp, steps, counts FROM cp_threads WHERE digest = ?", (digest(thread),))
-    if rows:
-        memory.thread, memory.stamp, memory.steps = rows[0][0], rows[0][1], rows[0][2]
-        memory.counts.update(unpacked(rows[0][3]))
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What the thread's row repeats of its newest checkpoint."""
-
-    step: int
-    id: bytes
-    flags: int
-    metadata: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """By how much a write changes the thread's row; `on` tells the kinds of writes on checkpoints."""
-
-    steps: int
-    checkpoints: int
-    size: int
-    head: Head | None = None
-    on: tuple[tuple[bytes, int], ...] = ()
-
-
-def append(
-    memory: ThreadMemory,
-    thread: str,
-    elements: Elements,
-    *,
-    inserts: Sequence[Insert | Delete],
-    growth: Growth,
-    now: int,
-) -> Statements[str]:
-    """Write under the guard of the thread's stamp: "done", "stale" or "duplicate"."""
-    changes: list[Insert | Delete] = []
-    if elements.rows:
-        changes.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.rows))
-    if elements.sealed:
-        changes.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.sealed, replace=True))
-        changes.append(Delete(DELETE_ELEMENTS, elements.replaced))
-    guard = _advance(memory, growth, now) if memory.thread is not None else _begin(memory, thread, growth, now)
-    answer = yield Append(guard, [*changes, *inserts])
-    if answer == DUPLICATE:
-        return "duplicate"
-    if not answer:
-        return "stale"
-    memory.thread, memory.stamp, memory.steps = answer[0][0], memory.stamp + 1, growth.steps
-    return "done"
-
-
-def _begin(memory: ThreadMemory, thread: str, growth: Growth, now: int) -> Statement:
-    head = growth.head or Head(0, b"", 0, NO_METADATA)
-    return Statement(
-        "INSERT INTO cp_threads (digest, name, stamp, steps, head, head_id, flags, kinds, metadata, checkpoints, bytes,"
-        " created_at, updated_at, counts) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (digest) DO NOTHING RETURNING thread",
-        (
-            digest(thread), encoded(thread), memory.stamp + 1, growth.steps, head.step, head.id, head.flags,
-            head.metadata, growth.checkpoints, growth.size, now, now, packed(memory.counts),
-        ),
-    )  # fmt: skip
-
-
-def _advance(memory: ThreadMemory, growth: Growth, now: int) -> Statement:
-    if growth.head is None:
-        special = [(checkpoint, kinds) for checkpoint, kinds in growth.on if kinds]
-        cases = " | ".join(["kinds", *["CASE WHEN head_id = ? THEN ? ELSE 0 END"] * len(special)])
-        sql = f"{ADVANCE}, kinds = {cases} {GUARDED}"
-        more: tuple[Any, ...] = tuple(part for pair in special for part in pair)
-    else:
-        sql = f"{ADVANCE}, head = ?, head_id = ?, flags = ?, metadata = ?, kinds = {KINDS_BEFORE} {GUARDED}"
-        head = growth.head
-        more = (head.step, head.id, head.flags, head.metadata, memory.thread, key_of(ROOT), head.id)
-    common = (memory.stamp + 1, growth.steps, growth.checkpoints, growth.size, now, packed(memory.counts))
-    return Statement(sql, (*common, *more, memory.thread, memory.stamp))
 
 
 def _parent(tools: Tools, memory: ThreadMemory, place: Place) -> Statements[Record | None]:

@@ -190,3 +190,22 @@ def test_interleaved_runs_of_many_threads_in_one_loop(saver: Saver, schema: Any)
         return await asyncio.gather(*(app.ainvoke({"until": 4, "n": 0}, config(f"a{n}")) for n in range(50)))
 
     assert [r["n"] for r in asyncio.run(main())] == [4] * 50
+
+
+def test_readers_do_not_wait_for_each_other(saver: Saver) -> None:
+    """Issue 9: four reads are under way at once; each is held until all four have begun."""
+    from checkpointers.testing import FaultyDatabase
+
+    put(saver, {"x": 1})
+    barrier = threading.Barrier(4)
+    begun: set[int] = set()
+
+    def meet(count: int, request: Any) -> None:
+        if threading.get_ident() not in begun:
+            begun.add(threading.get_ident())
+            barrier.wait(30)
+
+    meeting = type(saver)(FaultyDatabase(saver.database, meet))
+    with ThreadPoolExecutor(4) as pool:
+        found = [call.result(60) for call in [pool.submit(meeting.get_tuple, config()) for _ in range(4)]]
+    assert [t.checkpoint["channel_values"] for t in found] == [{"x": 1}] * 4

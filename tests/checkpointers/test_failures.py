@@ -68,6 +68,33 @@ def test_disk_full(tmp_path: Path) -> None:
     assert sqlite3.connect(tmp_path / "full.db").execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def test_a_file_that_may_not_grow(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """F22: under a limit on file sizes the write fails by name, and everything acknowledged is readable afterwards."""
+    code = f"""
+import os, resource, signal, sys
+from tests.checkpointers.test_storage import put
+from checkpointers import SqliteSaver, StorageError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+saver = SqliteSaver.open({str(tmp_path / "small.db")!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+place = None
+try:
+    for version in range(1, 1000):
+        place = put(saver, {{"x": os.urandom(3000).hex()}}, after=place, version=version)
+        print(version, flush=True)
+except StorageError as error:
+    print(error)
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, timeout=120, check=True)
+    *acknowledged, said = done.stdout.splitlines()
+    assert "small.db" in said
+    assert "free some space" in said
+    with SqliteSaver.open(tmp_path / "small.db") as saver:
+        assert len(list(saver.list(config()))) == len(acknowledged) > 5
+        put(saver, {"x": "goes on"})
+
+
 def test_read_only(tmp_path: Path) -> None:
     """A read-only open reads, refuses writes by name, and creates nothing."""
     with pytest.raises(StorageError, match="missing.db"):

@@ -149,3 +149,37 @@ def test_listing_all_threads(saver: Saver) -> None:
     middle = found[1].config
     assert len(list(saver.list(config("b", checkpoint_ns=""), before=middle))) == 2
     assert all(t.checkpoint["id"] < middle["configurable"]["checkpoint_id"] for t in saver.list(None, before=middle))
+
+
+def test_listing_without_a_namespace(saver: Saver) -> None:
+    """F17: without a namespace all of them are listed, newest first; a limit counts over all."""
+    for n, ns in enumerate(["", "child:1", "", "child:2"]):
+        checkpoint = {
+            "v": 1,
+            "id": f"c{n}",
+            "ts": "",
+            "channel_values": {},
+            "channel_versions": {},
+            "versions_seen": {},
+        }
+        saver.put(config(checkpoint_ns=ns), checkpoint, {"source": "loop", "step": n}, {})
+    assert [t.checkpoint["id"] for t in saver.list(config())] == ["c3", "c2", "c1", "c0"]
+    assert [t.checkpoint["id"] for t in saver.list(config(), limit=1)] == ["c3"]
+    assert [t.checkpoint["id"] for t in saver.list(config(checkpoint_ns=""), limit=1)] == ["c2"]
+    assert [t.checkpoint["id"] for t in saver.list(config(), filter={"step": 1})] == ["c1"]
+    assert [t.checkpoint["id"] for t in saver.list(config(checkpoint_ns="child:1", checkpoint_id="c1"))] == ["c1"]
+
+
+def test_special_and_ordinary_writes_together(saver: Saver) -> None:
+    """F17: of one task's writes, the ordinary ones stay as they were first written, the special ones are the newest."""
+    found = []
+    for one in (saver, InMemorySaver()):
+        checkpoint = {"v": 1, "id": "c", "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+        place = one.put(config(checkpoint_ns=""), checkpoint, {"source": "loop"}, {})
+        one.put_writes(place, [("__interrupt__", "first"), ("x", 1), ("y", 1)], "task")
+        one.put_writes(place, [("__interrupt__", "second"), ("x", 2), ("z", 2)], "task")
+        one.put_writes(place, [("__resume__", "third")], "task")
+        one.put_writes(place, [("__error__", "fourth")], "other")
+        found.append(one.get_tuple(place).pending_writes)
+    assert found[0] == found[1]
+    assert ("task", "__interrupt__", "second") in found[0]

@@ -173,3 +173,28 @@ def test_a_run_seen_while_it_works(saver: Saver) -> None:
     builder.compile(checkpointer=saver).invoke({}, config(), durability="sync")
     assert seen == ["pending"]
     assert saver.threads()[0].status == "waiting"
+
+
+def test_an_error_that_commits_with_its_checkpoint_is_told(saver: Saver) -> None:
+    """A failure stored in the same commit as the checkpoint it happened on is seen by the listing."""
+    from checkpointers.grouping import Waiting
+    from checkpointers.operations.common import place_of
+    from checkpointers.operations.write import NewWrites
+
+    for first in (None, "c0"):
+        place = config(f"after {first}", checkpoint_ns="")
+        if first:
+            checkpoint = {
+                "v": 1,
+                "id": first,
+                "ts": "",
+                "channel_values": {},
+                "channel_versions": {},
+                "versions_seen": {},
+            }
+            place = saver.put(place, checkpoint, {"source": "loop"}, {})
+        on = place_of(config(f"after {first}", checkpoint_ns="", checkpoint_id="c1"))
+        saver._groups.join(Waiting(NewWrites(on, [("__error__", "no")], "task", "")))
+        checkpoint = {"v": 1, "id": "c1", "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+        saver.put(place, checkpoint, {"source": "loop"}, {})
+    assert statuses(saver) == {"after None": "failed", "after c0": "failed"}
