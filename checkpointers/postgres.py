@@ -179,15 +179,15 @@ class PostgresDatabase(Database):
             return self._append(connection, request)
         if isinstance(request, Many):
             return self._many(connection, request)
-        cursor = connection.execute(self._translated(request.sql), request.params)
+        cursor = connection.execute(self._translated(request.sql), request.params, binary=True)
         return cursor.fetchall() if cursor.description else []
 
     def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
         sql = self._translated(request.sql)
         if len(request.params) == 1:
-            cursor = connection.execute(sql, request.params[0])
+            cursor = connection.execute(sql, request.params[0], binary=True)
             return cursor.fetchall() if cursor.description else []
-        with connection.cursor() as cursor:
+        with connection.cursor(binary=True) as cursor:
             cursor.executemany(sql, request.params, returning=not request.writes)
             if request.writes:
                 return []
