@@ -18,6 +18,7 @@ ZSTD: Final = b"\x01"
 ZSTD_MESSAGES: Final = b"\x02"
 WORTH_TRYING: Final = 96
 LEVEL: Final = 3
+FAST: Final = 1
 
 # Written once and never changed: stored rows need these very bytes to be read. Improve by adding a new marker.
 _MESSAGES_1: Final = (
@@ -43,7 +44,7 @@ class _Engines:
     """Compressors with their contexts: costly to make, and used by one thread at a time."""
 
     def __init__(self) -> None:
-        self.plain = zstandard.ZstdCompressor(level=LEVEL)
+        self.plain = zstandard.ZstdCompressor(level=FAST)
         self.messages = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(), write_dict_id=False)
         self.from_plain = zstandard.ZstdDecompressor()
         self.from_messages = zstandard.ZstdDecompressor(dict_data=_dictionary())
