@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from checkpointers.database import Database
-    from checkpointers.statements import Operation
+    from checkpointers.statements import Operation, Statements
 
 T = TypeVar("T")
 DEFAULT_MEMORY: Final = 64 << 20
@@ -73,15 +73,9 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """List checkpoints, newest first, in pages: nothing is held while the caller looks at one."""
-        query, cursor, left, size = _query(config, filter, before), None, limit, 1
-        while left is None or left > 0:
-            want = size if left is None else min(left, size)
-            found, cursor = self._read(_page(self._tools(), query, cursor, want))
-            yield from (_tuple(one) for one in found)
-            left = left - len(found) if left is not None else None
-            size = min(2 * size, PAGES)
-            if cursor is None:
-                return
+        listing = _Listing(self._tools(), _query(config, filter, before), limit)
+        while listing.more():
+            yield from listing.took(self._read(listing.page))
 
     def put(
         self,
@@ -168,17 +162,10 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Async `list`."""
-        query, cursor, left, size = _query(config, filter, before), None, limit, 1
-        while left is None or left > 0:
-            want = size if left is None else min(left, size)
-            page = _page(self._tools(), query, cursor, want)
-            found, cursor = await self.database.elsewhere(partial(self._read, page))
-            for one in found:
-                yield _tuple(one)
-            left = left - len(found) if left is not None else None
-            size = min(2 * size, PAGES)
-            if cursor is None:
-                return
+        listing = _Listing(self._tools(), _query(config, filter, before), limit)
+        while listing.more():
+            for found in listing.took(await self.database.elsewhere(partial(self._read, listing.page))):
+                yield found
 
     async def aput(
         self,
@@ -253,11 +240,33 @@ class _Ready:
         return iter(())
 
 
-Page = tuple[list[read.Loaded], "read.Cursor | None"]
+Page = tuple[list[read.Loaded], read.Cursor | None]
 
 
-def _page(tools: Tools, query: read.Query, cursor: read.Cursor | None, limit: int) -> Callable[[], Any]:
-    return lambda: read.page(tools, query, cursor, limit)
+class _Listing:
+    """Where a listing is: pages grow from one checkpoint, so that looking at the newest one reads no other."""
+
+    def __init__(self, tools: Tools, query: read.Query, limit: int | None) -> None:
+        self._tools, self._query, self._left = tools, query, limit
+        self._cursor: read.Cursor | None = None
+        self._size, self._finished = 1, limit is not None and limit <= 0
+
+    def more(self) -> bool:
+        """Tell whether there may be another page."""
+        return not self._finished
+
+    def page(self) -> Statements[Page]:
+        """Give the operation that reads the next page."""
+        size = self._size if self._left is None else min(self._left, self._size)
+        return read.page(self._tools, self._query, self._cursor, size)
+
+    def took(self, page: Page) -> list[CheckpointTuple]:
+        """Go on behind a page; give what is on it."""
+        found, self._cursor = page
+        self._left = None if self._left is None else self._left - len(found)
+        self._size = min(2 * self._size, PAGES)
+        self._finished = self._cursor is None or self._left == 0
+        return [_tuple(one) for one in found]
 
 
 def _query(config: RunnableConfig | None, wanted: dict[str, Any] | None, before: RunnableConfig | None) -> read.Query:

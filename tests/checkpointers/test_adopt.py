@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +109,19 @@ def test_an_adoption_that_stopped_goes_on(official: Any, saver: Saver) -> None:
     assert difference(states(app_of("delta", saver), "delta"), states(app_of("delta", official), "delta")) is None
 
 
+def _rows(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT * FROM checkpoints").fetchall()
+
+
 def test_adopted_by_address(tmp_path: Path, saver: Saver) -> None:
     """The source may be an address; nothing of it changes."""
     address = f"langgraph+sqlite:///{tmp_path}/o.db"
     with open_saver(address) as source:
         loop(source).invoke({"until": 5, "n": 0}, config())
-    before = sqlite3.connect(tmp_path / "o.db").execute("SELECT * FROM checkpoints").fetchall()
+    before = _rows(tmp_path / "o.db")
     assert adopt(address, saver).checkpoints == 7
-    assert sqlite3.connect(tmp_path / "o.db").execute("SELECT * FROM checkpoints").fetchall() == before
+    assert _rows(tmp_path / "o.db") == before
 
 
 def test_a_difference_is_an_error_with_its_place(tmp_path: Path, saver: Saver) -> None:

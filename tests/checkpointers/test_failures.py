@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ def test_disk_full(tmp_path: Path) -> None:
     put(saver, {"x": "there is room again"}, after=place, version=1_001)
     assert values(saver)["x"] == "there is room again"
     saver.close()
-    assert sqlite3.connect(tmp_path / "full.db").execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with closing(sqlite3.connect(tmp_path / "full.db")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_a_file_that_may_not_grow(tmp_path: Path, pytestconfig: pytest.Config) -> None:
