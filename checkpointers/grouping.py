@@ -8,8 +8,9 @@ waits in vain commits at once, with all that wait on the same thread.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from checkpointers.operations.write import NewWrites
 
@@ -46,6 +47,7 @@ class Groups:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Waiting]] = {}
         self._skip: dict[Habit, tuple[int, int]] = {}
+        self._delta: set[str] = set()
 
     def join(self, waiting: Waiting) -> None:
         """Wait among the others of the thread."""
@@ -59,13 +61,17 @@ class Groups:
 
     def worth_waiting(self, new: NewWrites) -> bool:
         """Tell whether a checkpoint is likely to follow at once; special writes are never kept waiting."""
-        if any(channel in SPECIAL for channel, _ in new.writes):
+        if any(channel in SPECIAL or channel in self._delta for channel, _ in new.writes):
             return False
         with self._lock:
             left, last = self._skip.get(_habit(new), (0, 0))
             if left:
                 self._skip[_habit(new)] = left - 1, last
             return not left
+
+    def see(self, metadata: Mapping[str, Any]) -> None:
+        """Learn which channels are DeltaChannels: LangGraph puts no checkpoint before their writes are stored."""
+        self._delta.update(metadata.get("counters_since_delta_snapshot") or ())
 
     def learn(self, new: NewWrites, *, joined: bool) -> None:
         """Remember how the wait went: after one in vain, the next ones are longer and longer apart."""

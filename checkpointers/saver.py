@@ -88,6 +88,7 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
         new = write.NewCheckpoint(
             place_of(config), checkpoint, get_serializable_checkpoint_metadata(config, metadata), new_versions
         )
+        self._groups.see(new.metadata)
         with self._memory.hold(new.place.thread) as memory:
             joined = self._groups.take(new.place.thread)
             try:
