@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from checkpointers.threads import ThreadInfo, Usage
 
 T = TypeVar("T")
+DROPPED_AT_A_TIME = 500
 STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
@@ -111,8 +112,8 @@ class Upkeep:
     ) -> list[Plan]:
         """Keep what a policy wants of one thread, several, those with a tag, or all; say why and what that frees.
 
-        Each thread is one transaction, so running agents wait for one thread's worth at most. Only threads where
-        something goes are reported.
+        A transaction drops at most 500 checkpoints of one thread, so running agents wait for no more than that. Only
+        threads where something goes are reported.
         """
         if isinstance(threads, str):
             threads = [threads]
@@ -205,8 +206,11 @@ class Upkeep:
         return self.database.read(planned)
 
     def _apply(self, decided: Plan) -> Plan:
-        """Drop what was planned; what was written since stays, and so does what it was made from."""
-        freed = self._change(decided.thread, lambda: remove.drop(self._tools(), decided.thread, decided.dropped))
+        """Drop what was planned, the oldest first, so many at a time; what was written since stays."""
+        freed = 0
+        for start in range(0, len(decided.dropped), DROPPED_AT_A_TIME):
+            some = decided.dropped[start : start + DROPPED_AT_A_TIME]
+            freed += self._change(decided.thread, partial(remove.drop, self._tools(), decided.thread, some))
         return replace(decided, frees=freed)
 
 

@@ -88,8 +88,12 @@ def test_a_plan_keeps_what_it_says(parents: list[int], keep: Keep, pins: set[int
 
 
 @pytest.mark.parametrize("schema", [State, DeltaState], ids=["plain", "delta"])
-def test_retained_checkpoints_read_as_before(saver: Saver, schema: Any) -> None:
+@pytest.mark.parametrize("at_a_time", [500, 20])
+def test_retained_checkpoints_read_as_before(
+    saver: Saver, schema: Any, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dry run and real run agree, to the byte; what is kept is unchanged and the thread goes on."""
+    monkeypatch.setattr("checkpointers.upkeep.DROPPED_AT_A_TIME", at_a_time)
     app = loop(saver, schema)
     app.invoke({"until": 150, "n": 0}, config())
     before = {s[3]: s for s in states(app)}
