@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final
 
@@ -41,19 +42,9 @@ def packer(dump: Dump) -> tuple[Callable[[Any], bytes], Callable[[list[Any]], li
         kind = type(value)
         return [f"{kind.__module__}.{kind.__qualname__}", *(_parts_of(value) or dump(value))]
 
-    prefixes: dict[type, bytes] = {}
-
-    def prefix_of(kind: type) -> bytes:
-        name = f"{kind.__module__}.{kind.__qualname__}:".encode() if hasattr(kind, "__pydantic_fields__") else b""
-        prefixes[kind] = name
-        return name
-
     def pack(value: Any) -> bytes:
         # Messages are most of what is packed: their fields go in directly, without a call back into Python.
-        kind = type(value)
-        prefix = prefixes.get(kind)
-        if prefix is None:
-            prefix = prefix_of(kind)
+        prefix = _prefix_of(type(value))  # type: ignore[arg-type]  # every class can be hashed
         inner = value if not prefix else (value.__dict__ if not value.__pydantic_extra__ else vars_of(value))
         try:
             return prefix + ormsgpack.packb(inner, expose, _OPTIONS)
@@ -63,7 +54,7 @@ def packer(dump: Dump) -> tuple[Callable[[Any], bytes], Callable[[list[Any]], li
             return prefix + packed
 
     def pack_all(items: list[Any]) -> list[bytes]:
-        named = {kind: prefixes.get(kind, b"") or prefix_of(kind) for kind in set(map(type, items))}
+        named = {kind: _prefix_of(kind) for kind in set(map(type, items))}
         packb = ormsgpack.packb
         try:
             if not any(named.values()):
@@ -78,6 +69,12 @@ def packer(dump: Dump) -> tuple[Callable[[Any], bytes], Callable[[list[Any]], li
             return [pack(item) for item in items]
 
     return pack, pack_all
+
+
+@lru_cache(maxsize=1_024)
+def _prefix_of(kind: type) -> bytes:
+    """Give what stands for the class of a pydantic object before its fields; nothing for any other."""
+    return f"{kind.__module__}.{kind.__qualname__}:".encode() if hasattr(kind, "__pydantic_fields__") else b""
 
 
 def _parts_of(value: Any) -> list[Any] | None:

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkpointers.operations.write import NewWrites
+from checkpointers.operations.write import SPECIAL_INDEX, NewWrites
 
 WINDOW_SECONDS: Final = 0.004
 LONGEST_PATIENCE: Final = 1_024
-SPECIAL: Final = ("__error__", "__scheduled__", "__interrupt__", "__resume__")
 Habit = tuple[str, tuple[str, ...]]
 
 
@@ -61,7 +60,7 @@ class Groups:
 
     def worth_waiting(self, new: NewWrites) -> bool:
         """Tell whether a checkpoint is likely to follow at once; special writes are never kept waiting."""
-        if any(channel in SPECIAL or channel in self._delta for channel, _ in new.writes):
+        if any(channel in SPECIAL_INDEX or channel in self._delta for channel, _ in new.writes):
             return False
         with self._lock:
             left, last = self._skip.get(_habit(new), (0, 0))

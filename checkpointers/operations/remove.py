@@ -60,8 +60,12 @@ def delete_thread(thread: str) -> Statements[None]:
     key = yield from find_thread(thread)
     if key is not None:
         yield from _lock(key)
-        for table in reversed(TABLES):
-            yield Statement(f"DELETE FROM {table} WHERE thread = ?", (key,))
+        yield from _erase(key)
+
+
+def _erase(key: int) -> Statements[None]:
+    for table in reversed(TABLES):
+        yield Statement(f"DELETE FROM {table} WHERE thread = ?", (key,))
 
 
 def copy_thread(source: str, target: str, now: int) -> Statements[str]:
@@ -126,54 +130,78 @@ def drop(tools: Tools, thread: str, dropped: Collection[int]) -> Statements[int]
     found = yield from contents(tools, thread)
     if found is None:
         return 0
-    going = [record for record in found.records if record.step in set(dropped)]
-    kept = [record for record in found.records if record.step not in set(dropped)]
+    cut = _cut(found, dropped)
     before = yield from _bytes(key)
-    yield from _relink(tools, found, kept)
+    yield from _relink(tools, key, cut.changed)
     yield Many(
         "DELETE FROM cp_checkpoints WHERE thread = ? AND ns = ? AND step = ?",
-        [(key, key_of(record.ns), record.step) for record in going],
+        [(key, key_of(record.ns), record.step) for record in cut.gone],
         writes=True,
     )
     yield Many(
         "DELETE FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?",
-        [(key, key_of(record.ns), key_of(record.id)) for record in going],
+        [(key, key_of(record.ns), key_of(record.id)) for record in cut.gone],
         writes=True,
     )
-    if kept:
-        yield from collect(tools, thread)
-        yield from _settle(tools, thread)
+    if cut.stay.records:
+        yield from _collect(tools, cut.stay)
+        yield from _settle(tools, key)
     else:
-        for table in reversed(TABLES):
-            yield Statement(f"DELETE FROM {table} WHERE thread = ?", (key,))
+        yield from _erase(key)
     return before - (yield from _bytes(key))
 
 
-def relinked(found: Contents, kept: Sequence[Record]) -> list[Record]:
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A thread before and after some of its checkpoints go: those, the kept ones that change, and all that stays."""
+
+    gone: Sequence[Record]
+    changed: Sequence[Record]
+    stay: Contents
+
+
+def _cut(found: Contents, dropped: Collection[int]) -> Cut:
+    """Work out what dropping these steps leaves."""
+    steps = set(dropped)
+    gone = [record for record in found.records if record.step in steps]
+    kept = [record for record in found.records if record.step not in steps]
+    places = {(key_of(record.ns), key_of(record.id)) for record in gone}
+    changed = {record.step: record for record in _relinked(found, kept)}
+    stay = replace(
+        found,
+        records=[changed.get(record.step, record) for record in kept],
+        writes={place: tasks for place, tasks in found.writes.items() if place not in places},
+    )
+    return Cut(gone, list(changed.values()), stay)
+
+
+def _relinked(found: Contents, kept: Sequence[Record]) -> list[Record]:
     """Give the kept checkpoints whose parent goes, with what they need of it and their nearest kept ancestor."""
     by_ns: dict[str, dict[str, Ancestor]] = {}
     for record in found.records:
         by_ns.setdefault(record.ns, {})[record.id] = (record, found.of(record))
-    ids = {(record.ns, record.id) for record in kept}
+    ids: dict[str, set[str]] = {}
+    for record in kept:
+        ids.setdefault(record.ns, set()).add(record.id)
     return [
         replace(
             record,
-            parent=nearest(record, by_ns[record.ns], {id_ for ns, id_ in ids if ns == record.ns}),
+            parent=nearest(record, by_ns[record.ns], ids[record.ns]),
             bases=bases_of(record, by_ns[record.ns]),
             trail={},
         )
         for record in kept
-        if record.parent in by_ns[record.ns] and (record.ns, record.parent) not in ids
+        if record.parent in by_ns[record.ns] and record.parent not in ids[record.ns]
     ]
 
 
-def _relink(tools: Tools, found: Contents, kept: Sequence[Record]) -> Statements[None]:
+def _relink(tools: Tools, key: int, changed: Sequence[Record]) -> Statements[None]:
     rows = [
         (
             key_of(record.parent) if record.parent else None,
-            pack_record(record, tools.names), found.thread, key_of(record.ns), record.step,
+            pack_record(record, tools.names), key, key_of(record.ns), record.step,
         )
-        for record in relinked(found, kept)
+        for record in changed
     ]  # fmt: skip
     if rows:
         sql = "UPDATE cp_checkpoints SET parent = ?, body = ? WHERE thread = ? AND ns = ? AND step = ?"
@@ -186,16 +214,8 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statement
     if found is None:
         return 0
     bodies = {record.step: row for record, row in zip(found.records, found.rows, strict=True)}
-    gone = [record for record in found.records if record.step in set(dropped)]
-    kept = [record for record in found.records if record.step not in set(dropped)]
-    places = {(key_of(record.ns), key_of(record.id)) for record in gone}
-    changed = {record.step: record for record in relinked(found, kept)}
-    stay = replace(
-        found,
-        records=[changed.get(record.step, record) for record in kept],
-        writes={place: tasks for place, tasks in found.writes.items() if place not in places},
-    )
-    used = (yield from _used(tools, stay)) if kept else {}
+    cut = _cut(found, dropped)
+    used = (yield from _used(tools, cut.stay)) if cut.stay.records else {}
     rewrites = yield from _rewrites(found.thread, used)
     sizes = yield Statement("SELECT channel, n, length(body) FROM cp_elements WHERE thread = ?", (found.thread,))
     elements = sum(
@@ -203,17 +223,14 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statement
         for channel, n, size in sizes
         if (channel, n) in rewrites or not _covers(used.get(channel, []), n)
     )
-    rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in gone)
-    rows += sum(size for place, size in found.sizes.items() if place in places or not kept)
-    rows -= sum(len(pack_record(record, tools.names)) - len(bodies[step][BODY]) for step, record in changed.items())
+    rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in cut.gone)
+    rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes or not cut.stay.records)
+    rows -= sum(len(pack_record(record, tools.names)) - len(bodies[record.step][BODY]) for record in cut.changed)
     return int(elements + rows)
 
 
-def collect(tools: Tools, thread: str) -> Statements[None]:
-    """Remove the elements that nothing kept refers to, those inside sealed rows too."""
-    found = yield from contents(tools, thread)
-    if found is None:
-        return
+def _collect(tools: Tools, found: Contents) -> Statements[None]:
+    """Remove the elements that nothing of this refers to, those inside sealed rows too."""
     used = yield from _used(tools, found)
     rewrites = yield from _rewrites(found.thread, used)
     rows = yield Statement(
@@ -295,9 +312,8 @@ def _gaps(used: Iterable[tuple[int, int]], lowest: int, highest: int) -> list[tu
     return gaps
 
 
-def _settle(tools: Tools, thread: str) -> Statements[None]:
+def _settle(tools: Tools, key: int) -> Statements[None]:
     """Make the thread's row true again after rows were removed."""
-    key = yield from find_thread(thread)
     rows = yield Statement(
         f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step DESC LIMIT 1", (key, key_of(ROOT))
     )
@@ -310,7 +326,7 @@ def _settle(tools: Tools, thread: str) -> Statements[None]:
         )
         for row in written:
             kinds |= row[0]
-    total = yield from _bytes(key or 0)
+    total = yield from _bytes(key)
     head_step, head_id, flags, metadata = (
         (heads[0].step, key_of(heads[0].id), rows[0][FLAGS], rows[0][METADATA]) if heads else (0, b"", 0, None)
     )
