@@ -113,8 +113,9 @@ def test_many_threads_of_one_process(saver: Saver) -> None:
         assert list(pool.map(work, range(48))) == [8] * 48
 
 
-def test_parallel_writes_of_one_superstep_share_commits(saver: Saver) -> None:
+def test_parallel_writes_of_one_superstep_share_commits(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings that finish together are all stored, in fewer commits than there are siblings."""
+    monkeypatch.setattr("checkpointers.saver.WINDOW_SECONDS", 0.5)  # a busy machine may be slow to start them
     place = put(saver, {"x": 1})
     stamp = _stamp(saver)
     barrier = threading.Barrier(12)
@@ -131,8 +132,9 @@ def test_parallel_writes_of_one_superstep_share_commits(saver: Saver) -> None:
     assert _stamp(saver) - stamp < 12
 
 
-def test_a_superstep_of_one_task_is_one_commit(saver: Saver) -> None:
+def test_a_superstep_of_one_task_is_one_commit(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writes of the only task wait for the checkpoint made of them, and are stored with it."""
+    monkeypatch.setattr("checkpointers.saver.WINDOW_SECONDS", 5.0)  # a busy machine may be slow to follow
     app = loop(saver)
     app.invoke({"until": 10, "n": 0}, config(), durability="sync")
     before = _stamp(saver)
