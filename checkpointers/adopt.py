@@ -68,7 +68,7 @@ def _copy(source: BaseCheckpointSaver[Any], into: Saver, config: RunnableConfig,
         tasks.setdefault(task, []).append((channel, value))
     for task, writes in tasks.items():
         into.put_writes(config, writes, task, paths.get(task, ""))
-    _check(found, into.get_tuple(config), Codec(into.serde).pack, config)
+    _check(found, into.get_tuple(config), Codec(into.serde).packer.one, config)
     return int(new)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ormsgpack
 
 from checkpointers.compression import PLAIN, squeeze, squeeze_against, unsqueeze, unsqueeze_against
-from checkpointers.fingerprint import blame, packer
+from checkpointers.fingerprint import Packer, Prints, blame
 from checkpointers.segments import Stack
 
 if TYPE_CHECKING:
@@ -47,12 +47,13 @@ _TAGS: Final = ("", "msgpack", "null", "bytes", "bytearray", "json")
 
 @dataclass(slots=True)
 class Parts:
-    """A value taken apart: its kind, its chunks, and a fingerprint of each."""
+    """A value taken apart: its kind, its chunks, a fingerprint of each; of a list, what its next state starts from."""
 
     kind: int
     chunks: Sequence[Any]
     prints: list[bytes]
     bytes: int
+    items: Prints | None = None
 
 
 class Codec:
@@ -64,36 +65,40 @@ class Codec:
         self._dump, self._load = serde.dumps_typed, serde.loads_typed
         self._snapshot, plain = _langgraph_types()
         self._plain = type(serde) is plain
-        self.pack, self.pack_all = packer(serde.dumps_typed)
+        self.packer = Packer(serde.dumps_typed)
 
-    def split(self, channel: str, value: Any) -> Parts | bytes:
-        """Take a value apart, or give its payload if it is small; raises `UnstorableValueError` with the path."""
+    def split(self, channel: str, value: Any, before: Prints | None = None) -> Parts | bytes:
+        """Take a value apart, or give its payload if it is small; raises `UnstorableValueError` with the path.
+
+        `before` are the items that the channel had: what is still among them is recognized in groups.
+        """
         snapshot = SNAPSHOT if type(value) is self._snapshot else 0
         inner = value.value if snapshot else value
         try:
-            parts = self._split(inner)
+            parts = self._split(inner, before)
         except Exception as error:
-            raise blame(channel, inner, self.pack, error) from error
+            raise blame(channel, inner, self.packer.one, error) from error
         if parts.bytes <= INLINE_BYTES and not snapshot:
             return self.payload(channel, inner)
         parts.kind |= snapshot
         return parts
 
-    def _split(self, value: Any) -> Parts:
-        pack = self.pack
+    def _split(self, value: Any, before: Prints | None) -> Parts:
+        pack = self.packer.one
         if type(value) is list and value:
-            prints = self.pack_all(value)
+            items = self.packer.each(value, before)
+            prints = items.each
             size = sum(map(len, prints))
             if len(value) > 1 and size < TINY_ITEM * len(prints):
                 return Parts(LIST, _grains(value), [b"".join((b"l", *grain)) for grain in _grains(prints)], size)
-            return Parts(LIST, _Singles(value), prints, size)
+            return Parts(LIST, _Singles(value), prints, size, items)
         if type(value) is dict and value:
             prints = [b"d" + pack({key: item}) for key, item in value.items()]
-            items, size = list(value.items()), sum(map(len, prints))
+            pairs_, size = list(value.items()), sum(map(len, prints))
             if len(value) > 1 and size < TINY_ITEM * len(prints):
-                chunks = [dict(grain) for grain in _grains(items)]
+                chunks = [dict(grain) for grain in _grains(pairs_)]
                 return Parts(DICT, chunks, [b"".join(grain) for grain in _grains(prints)], size)
-            return Parts(DICT, [dict([item]) for item in items], prints, size)
+            return Parts(DICT, [dict([pair]) for pair in pairs_], prints, size)
         print_ = pack(value)
         if hasattr(value, "__pydantic_fields__"):
             return Parts(ATOM, _Singles([value]), [print_], len(print_))

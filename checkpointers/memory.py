@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from checkpointers.codec import Ref, numbers
+from checkpointers.fingerprint import Prints
 from checkpointers.records import Record
 
 RECORDS_KEPT: Final = 8
@@ -30,6 +31,7 @@ class Imprint:
     runs: list[int]
     ref: Ref
     bytes: int
+    items: Prints | None = None
 
 
 @dataclass(slots=True)
@@ -103,7 +105,8 @@ class ThreadMemory:
     @property
     def bytes(self) -> int:
         """Give about how much this memory weighs."""
-        return sum(known.size for known in self.known.values())
+        grouped = sum(imprint.bytes for imprint in self.last.values() if imprint.items)
+        return grouped + sum(known.size for known in self.known.values())
 
 
 class Memory:
@@ -127,6 +130,30 @@ class Memory:
                 yield memory
             finally:
                 self._weigh(thread, memory)
+
+    @contextmanager
+    def spare(self, thread: str) -> Iterator[ThreadMemory | None]:
+        """Give a reader the memory of a thread that nobody writes here, once: who reads often may never write.
+
+        What a reader makes known comes last in line: it pushes nobody out who writes.
+        """
+        with self._lock:
+            fresh = thread not in self._threads and self._bytes < self._budget and len(self._threads) < MAX_THREADS
+            memory = ThreadMemory() if fresh else None
+            if memory is not None:
+                memory.lock.acquire()
+                self._threads[thread] = memory
+                self._threads.move_to_end(thread, last=False)
+        try:
+            yield memory
+        except BaseException:
+            if memory is not None:
+                memory.forget()
+            raise
+        finally:
+            if memory is not None:
+                self._weigh(thread, memory)
+                memory.lock.release()
 
     def forget(self, thread: str | None = None) -> None:
         """Forget one thread, or all."""

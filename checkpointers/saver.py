@@ -61,7 +61,11 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read the checkpoint that a config names, or the latest of its thread."""
         place = place_of(config)
-        found = self._read(lambda: read.get(self._tools(), place))
+        if place.id:
+            found = self._read(lambda: read.get(self._tools(), place))
+        else:
+            with self._memory.spare(place.thread) as memory:
+                found = self._read(lambda: read.get(self._tools(), place, memory))
         return _tuple(found, config if place.id else None) if found else None
 
     def list(

@@ -13,6 +13,7 @@ from checkpointers.compression import PLAIN
 from checkpointers.errors import IncompleteRecordError, UnreadableValueError
 from checkpointers.keys import decoded, key_of
 from checkpointers.lineage import Ancestor, delta_history
+from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
     CHECKPOINT_COLUMNS,
     ROOT,
@@ -26,7 +27,8 @@ from checkpointers.operations.common import (
     records_of,
     writes_of,
 )
-from checkpointers.operations.storing import resolved
+from checkpointers.operations.guard import recall
+from checkpointers.operations.storing import learn, resolved
 from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.segments import MissingElementError, Stack, start_of
 from checkpointers.statements import Many, Row, Statement, Statements
@@ -78,14 +80,20 @@ class _Wanted:
     ref: Ref
 
 
-def get(tools: Tools, place: Place) -> Statements[Loaded | None]:
-    """Read the checkpoint that a place names, or the latest of its namespace."""
-    thread = yield from find_thread(place.thread)
-    if thread is None:
+def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> Statements[Loaded | None]:
+    """Read the checkpoint that a place names, or the latest of its namespace; a memory learns what it holds."""
+    stands = ThreadMemory() if memory is None else memory
+    stands.forget()
+    yield from recall(stands, place.thread)
+    if stands.thread is None:
         return None
-    rows = yield checkpoint_row(thread, place)
-    found = yield from load(tools, thread, place.thread, rows)
-    return found[0] if found else None
+    rows = yield checkpoint_row(stands.thread, place)
+    found = yield from load(tools, stands.thread, place.thread, rows)
+    if not found:
+        return None
+    if memory is not None:
+        learn(tools, memory, found[0].record, found[0].checkpoint["channel_values"])
+    return found[0]
 
 
 def page(

@@ -7,10 +7,13 @@ still unknown is serialized, and after a restart compared with what is stored be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checkpointers.codec import (
+    DICT,
+    LIST,
     LONG_RUNS,
     RECIPE,
     SNAPSHOT,
@@ -18,14 +21,17 @@ from checkpointers.codec import (
     Ref,
     extend,
     is_recipe,
+    numbers,
     pack_recipe,
     reference,
     resolve,
     spans,
 )
 from checkpointers.compression import squeeze, unsqueeze
+from checkpointers.errors import UnstorableValueError
 from checkpointers.memory import Imprint, Known, Recipe, Slot, ThreadMemory
 from checkpointers.operations.common import SELECT_ELEMENTS, Tools
+from checkpointers.records import Record
 from checkpointers.segments import SEAL, Stack, seal, start_of
 from checkpointers.statements import Many, Statements
 
@@ -81,11 +87,11 @@ def store_value(
     tools: Tools, memory: ThreadMemory, new: Elements, *, ns: str, channel: str, value: Any, parent: Ref | None
 ) -> Statements[Ref]:
     """Give the reference of a channel's value, with its new elements added to `new`."""
-    parts = tools.codec.split(channel, value)
+    last = memory.last.get((ns, channel))
+    parts = tools.codec.split(channel, value, last.items if last else None)
     if isinstance(parts, bytes):
         memory.last.pop((ns, channel), None)
         return parts
-    last = memory.last.get((ns, channel))
     if last is not None and _appended(parts, last):
         runs, done = list(last.runs), len(last.prints)
     else:
@@ -98,7 +104,7 @@ def store_value(
         ref = _store_recipe(tools, memory, new, slot=(ns, channel), kind=parts.kind, runs=runs)
     else:
         ref = reference(parts.kind, runs)
-    memory.imprint(ns, channel, Imprint(parts.prints, parts.kind, runs, ref, parts.bytes))
+    memory.imprint(ns, channel, Imprint(parts.prints, parts.kind, runs, ref, parts.bytes, parts.items))
     return ref
 
 
@@ -167,11 +173,30 @@ def _recognize(
     stack = Stack()
     for _, number, body in (yield Many(SELECT_ELEMENTS, [(memory.thread, key, start_of(a), b) for a, b in ranges])):
         stack.add(number, body)
-    numbers = {payload: number for number, payload in stack.items()}
+    stored = {payload: number for number, payload in stack.items()}
     for index in strange:
-        number = numbers.get(tools.codec.payload(channel, parts.chunks[index]))
+        number = stored.get(tools.codec.payload(channel, parts.chunks[index]))
         if number is not None:
             known.add(parts.prints[index], number)
+
+
+def learn(tools: Tools, memory: ThreadMemory, record: Record, values: Mapping[str, Any]) -> None:
+    """Remember a checkpoint just read as what is stored last, so that going on from it need not recognize it."""
+    memory.remember(record)
+    for channel, value in values.items():
+        ref = record.refs.get(channel)
+        if type(ref) is not list or ref[0] not in (LIST, DICT):
+            continue
+        try:
+            parts = tools.codec.split(channel, value)
+        except UnstorableValueError:
+            continue
+        # What was taken apart otherwise than it is now is left to be recognized.
+        if isinstance(parts, Parts) and len(parts.prints) == sum(ref[2::2]):
+            known = memory.known.setdefault(channel, Known())
+            for print_, number in zip(parts.prints, numbers(ref[1:]), strict=True):
+                known.add(print_, number)
+            memory.last[record.ns, channel] = Imprint(parts.prints, ref[0], ref[1:], ref, parts.bytes, parts.items)
 
 
 def recipes_of(key: int) -> int:

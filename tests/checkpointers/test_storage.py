@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base.id import uuid6
 
 from checkpointers import Saver
+from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import DeltaState, State, config, loop
 from tests.conftest import reopen
 
@@ -39,6 +42,17 @@ def values(saver: Saver, at: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def items(count: int) -> list[dict[str, Any]]:
     return [{"id": n, "text": f"item number {n} " * 4} for n in range(count)]
+
+
+@contextmanager
+def listening(saver: Saver, asked: list[Any]) -> Iterator[None]:
+    """Note every request that reaches the database, which answers as ever."""
+    inner = saver.database
+    saver.database = FaultyDatabase(inner, lambda _, request: asked.append(request))
+    try:
+        yield
+    finally:
+        saver.database = inner
 
 
 def test_unchanged_elements_are_stored_once(saver: Saver) -> None:
@@ -212,3 +226,75 @@ def test_an_old_copy_and_its_source_go_their_own_ways(saver: Saver) -> None:
     assert [e["id"] for e in loop(saver).get_state(config("copy")).values["log"]] == list(range(140))
     saver.prune(["copy"])
     assert [e["id"] for e in loop(saver).get_state(config("copy")).values["log"]] == list(range(140))
+
+
+def long_list() -> list[Any]:
+    return [AIMessage(f"message {n} of a long conversation", id=f"m{n}") for n in range(300)]
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("at", [0, 127, 128, 299])
+def test_a_change_anywhere_in_a_long_list_is_noticed(url: str, at: int, reopened: bool) -> None:
+    """Long lists are compared in groups; one message changed in place is one new element, whoever loaded the list."""
+    saver = reopen(url)
+    place = put(saver, {"list": long_list()})
+    if reopened:
+        saver.close()
+        saver = reopen(url)
+        saver.get_tuple(config())
+    changed = saver.get_tuple(config()).checkpoint["channel_values"]["list"] if reopened else long_list()
+    before = rows(saver, "list")[0]
+    place = put(saver, {"list": changed}, after=place, version=2)
+    assert rows(saver, "list")[0] == before
+    changed[at].content = "another text altogether"
+    changed[at], changed[(at + 1) % 300] = changed[(at + 1) % 300], changed[at]
+    place = put(saver, {"list": changed}, after=place, version=3)
+    assert rows(saver, "list")[0] == before + 1
+    assert values(saver)["list"] == changed
+    same_fields = HumanMessage(**{k: v for k, v in vars(changed[5]).items() if k in ("content", "id")})
+    changed[5] = same_fields
+    put(saver, {"list": changed}, after=place, version=4)
+    saver.close()
+    with reopen(url) as again:
+        assert values(again)["list"] == changed
+
+
+def test_tiny_items_read_and_written_on_keep_their_order(url: str) -> None:
+    """A list stored in grains of several items, then read by another process, is not taken for one of single items."""
+    with reopen(url) as saver:
+        place = put(saver, {"list": ["the first item is a long one, and alone in its element"]})
+        grown = [*values(saver)["list"], *range(64)]
+        place = put(saver, {"list": grown}, after=place, version=2)
+    with reopen(url) as saver:
+        assert values(saver)["list"] == grown
+        put(saver, {"list": [*grown, 99]}, after=place, version=3)
+    with reopen(url) as saver:
+        assert values(saver)["list"] == [*grown, 99]
+
+
+def test_going_on_recognizes_what_was_just_read(url: str) -> None:
+    """Who loads the head and writes on needs no element of it again, and stores only what is new."""
+    with reopen(url) as saver:
+        place = put(saver, {"list": items(100)})
+    with reopen(url) as saver:
+        found = values(saver)["list"]
+        asked: list[Any] = []
+        with listening(saver, asked):
+            put(saver, {"list": [*found, {"id": "new", "text": "a new item, long enough for a row"}]}, after=place)
+        assert not [request for request in asked if "cp_elements" in str(getattr(request, "sql", ""))]
+        assert values(saver)["list"][:100] == items(100)
+
+
+def test_a_reader_pushes_no_writer_out(url: str) -> None:
+    """What readers load is remembered only while there is room, and is the first to go."""
+    with reopen(url) as saver:
+        for name in ("reader", "writer"):
+            put(saver, {"list": items(200)}, after=config(name, checkpoint_ns=""))
+    with reopen(url, memory_bytes=50_000) as saver:
+        head = saver.get_tuple(config("writer"))
+        place = put(saver, {"list": items(201)}, after=head.config, version=2)
+        saver.get_tuple(config("reader"))
+        asked: list[Any] = []
+        with listening(saver, asked):
+            put(saver, {"list": items(202)}, after=place, version=3)
+        assert [type(request).__name__ for request in asked] == ["Append"]
