@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from checkpointers.adopt import Adopted, adopt
+    from checkpointers.diffing import Change, Diff
     from checkpointers.errors import (
+        AsyncSaverError,
         BusyError,
         CheckpointerError,
         DiskFullError,
+        HistoryError,
         IncompleteRecordError,
         MissingDriverError,
         NotADatabaseError,
@@ -21,40 +24,56 @@ if TYPE_CHECKING:
         SchemaError,
         StorageError,
         ThreadExistsError,
+        UnknownPathError,
         UnknownSchemeError,
+        UnknownStepError,
         UnknownThreadError,
         UnreachableError,
         UnreadableValueError,
         UnstorableValueError,
     )
+    from checkpointers.history import Blame, History
     from checkpointers.postgres import PostgresSaver
     from checkpointers.registry import open_saver
     from checkpointers.retention import Keep, Plan
     from checkpointers.saver import Saver
     from checkpointers.sqlite import SqliteSaver
-    from checkpointers.threads import ThreadInfo, Usage
+    from checkpointers.step import Step
+    from checkpointers.threads import StepInfo, ThreadInfo, Usage
+    from checkpointers.timeline import Told
 
 _HOMES = {
     "adopt": "adopt Adopted",
+    "diffing": "Change Diff",
     "errors": (
-        "BusyError CheckpointerError DiskFullError IncompleteRecordError MissingDriverError NotADatabaseError"
-        " ReadOnlyError SchemaError StorageError ThreadExistsError UnknownSchemeError UnknownThreadError"
-        " UnreachableError UnreadableValueError UnstorableValueError"
+        "AsyncSaverError BusyError CheckpointerError DiskFullError HistoryError IncompleteRecordError"
+        " MissingDriverError NotADatabaseError ReadOnlyError SchemaError StorageError ThreadExistsError"
+        " UnknownPathError UnknownSchemeError UnknownStepError UnknownThreadError UnreachableError"
+        " UnreadableValueError UnstorableValueError"
     ),
+    "history": "Blame History",
     "postgres": "PostgresSaver",
     "registry": "open_saver",
     "retention": "Keep Plan",
     "saver": "Saver",
     "sqlite": "SqliteSaver",
-    "threads": "ThreadInfo Usage",
+    "step": "Step",
+    "threads": "StepInfo ThreadInfo Usage",
+    "timeline": "Told",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Adopted",
+    "AsyncSaverError",
+    "Blame",
     "BusyError",
+    "Change",
     "CheckpointerError",
+    "Diff",
     "DiskFullError",
+    "History",
+    "HistoryError",
     "IncompleteRecordError",
     "Keep",
     "MissingDriverError",
@@ -65,10 +84,15 @@ __all__ = [
     "Saver",
     "SchemaError",
     "SqliteSaver",
+    "Step",
+    "StepInfo",
     "StorageError",
     "ThreadExistsError",
     "ThreadInfo",
+    "Told",
+    "UnknownPathError",
     "UnknownSchemeError",
+    "UnknownStepError",
     "UnknownThreadError",
     "UnreachableError",
     "UnreadableValueError",

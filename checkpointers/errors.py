@@ -8,6 +8,10 @@ CheckpointerError
 ├── UnknownThreadError      no such thread
 ├── UnknownSchemeError      a saver address nobody serves
 ├── MissingDriverError      a saver address whose driver is not installed
+├── HistoryError            a history cannot say that
+│   ├── UnknownStepError    no such step in the thread
+│   ├── UnknownPathError    no step ever had a value there
+│   └── AsyncSaverError     the saver answers only in its own event loop
 └── StorageError            the database said no
     ├── BusyError           somebody else held the database for too long
     ├── DiskFullError       no space to write
@@ -18,6 +22,8 @@ CheckpointerError
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 LONGEST_PATH = 120
 
@@ -75,10 +81,10 @@ class ThreadExistsError(CheckpointerError):
 class UnknownThreadError(CheckpointerError, LookupError):
     """No thread of this name is stored."""
 
-    def __init__(self, thread: str) -> None:
-        """Name the thread that was asked for."""
+    def __init__(self, thread: str, hint: str = "saver.threads() lists those there are") -> None:
+        """Name the thread that was asked for, and how to find those there are."""
         self.thread = thread
-        super().__init__(f"there is no thread {thread!r}; saver.threads() lists those there are")
+        super().__init__(f"there is no thread {thread!r}; {hint}")
 
 
 class UnknownSchemeError(CheckpointerError, ValueError):
@@ -87,6 +93,36 @@ class UnknownSchemeError(CheckpointerError, ValueError):
 
 class MissingDriverError(CheckpointerError, ImportError):
     """An address whose driver is not installed."""
+
+
+class HistoryError(CheckpointerError):
+    """Something a history cannot say."""
+
+
+class UnknownStepError(HistoryError, LookupError):
+    """The thread has no such step; the message says which it has."""
+
+
+class UnknownPathError(HistoryError, LookupError):
+    """No step on the way to the head has a value at this path; `matches` are paths that are like it."""
+
+    def __init__(self, path: str, where: str, matches: Sequence[str]) -> None:
+        """Name the path, where it was looked for, and what is like it."""
+        self.path, self.matches = path, tuple(matches)
+        known = f"there is {', '.join(matches)}" if matches else "there is no value at all"
+        super().__init__(f"nothing was ever at {path!r} of {where}; {known}")
+
+
+class AsyncSaverError(HistoryError):
+    """The saver answers only in its own event loop, which a history would block for ever."""
+
+    def __init__(self, saver: str) -> None:
+        """Say what to use in its place."""
+        super().__init__(
+            f"{saver} answers only in the event loop it was made in; open the same database with a sync saver"
+            " (open_saver('langgraph+sqlite:///…'), open_saver('langgraph+postgresql://…')), or while its loop runs"
+            " look from another thread: await asyncio.to_thread(lambda: History(saver, thread)[-1].values)"
+        )
 
 
 class StorageError(CheckpointerError):

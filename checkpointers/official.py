@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -86,3 +86,56 @@ class OfficialSqlite(Threaded, SqliteSaver):
     def close(self) -> None:
         """Close the connection."""
         self.conn.close()
+
+
+class Borrowed(Threaded):
+    """A saver that is only sync, with async twins; it stays its owner's to close."""
+
+    def __init__(self, inner: BaseCheckpointSaver[Any]) -> None:
+        """Stand before a saver."""
+        super().__init__(serde=inner.serde)
+        self.inner = inner
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Read."""
+        return self.inner.get_tuple(config)
+
+    def list(self, config: RunnableConfig | None, **wanted: Any) -> Iterator[CheckpointTuple]:
+        """List."""
+        return self.inner.list(config, **wanted)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store."""
+        return self.inner.put(config, checkpoint, metadata, new_versions)
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store."""
+        self.inner.put_writes(config, writes, task_id, task_path)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete."""
+        self.inner.delete_thread(thread_id)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Count as the saver does."""
+        return self.inner.get_next_version(current, channel)
+
+    def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Any:
+        """Read."""
+        return self.inner.get_delta_channel_history(config=config, channels=channels)
+
+    def close(self) -> None:
+        """Leave it open: it is not ours."""
+
+
+def borrowed(saver: BaseCheckpointSaver[Any]) -> Borrowed:
+    """Give a saver that is only sync its async twins."""
+    return Borrowed(saver)

@@ -18,7 +18,7 @@ KNOWN_KEYS: Final = frozenset(
 INTERRUPTED: Final = 1
 FAILED: Final = 2
 RESUMED: Final = 4
-_KIND_OF: Final = {"__interrupt__": INTERRUPTED, "__error__": FAILED, "__resume__": RESUMED}
+KIND_OF: Final = {"__interrupt__": INTERRUPTED, "__error__": FAILED, "__resume__": RESUMED}
 
 Versions = dict[str, Any]
 
@@ -43,7 +43,7 @@ class TaskWrites:
     @property
     def kinds(self) -> int:
         """Tell which special writes are among them, as bits that a listing can read."""
-        return sum({_KIND_OF.get(write.channel, 0) for write in self.writes})
+        return sum({KIND_OF.get(write.channel, 0) for write in self.writes})
 
 
 @dataclass(slots=True)

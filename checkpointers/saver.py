@@ -68,6 +68,10 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
                 found = self._read(lambda: read.get(self._tools(), place, memory))
         return _tuple(found, config if place.id else None) if found else None
 
+    def get_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:
+        """Read one channel of the checkpoint that a config names, or of the latest, without the rest of the state."""
+        return self._read(lambda: read.channel(self._tools(), place_of(config), channel, default))
+
     def list(
         self,
         config: RunnableConfig | None,
@@ -157,6 +161,10 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Async `get_tuple`."""
         return await self.database.elsewhere(lambda: self.get_tuple(config))
+
+    async def aget_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:
+        """Async `get_channel`."""
+        return await self.database.elsewhere(lambda: self.get_channel(config, channel, default))
 
     async def alist(
         self,

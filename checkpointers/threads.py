@@ -1,10 +1,11 @@
-"""What can be said of a thread, and of where the bytes are, without loading a state."""
+"""What can be said of a thread, of its steps, and of where the bytes are, without loading a state."""
 
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from checkpointers.codec import unpacked
@@ -41,3 +42,31 @@ class Usage:
     channel: str
     rows: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """One step in a listing: its number, its checkpoint and the parent's, when and how it was made, how it stood.
+
+    `versions` and `seen` are LangGraph's: which version every channel has, and which ones every node has read.
+    """
+
+    number: int
+    id: str
+    parent_id: str | None
+    at: datetime
+    source: str
+    status: Status
+    metadata: Mapping[str, Any]
+    ns: str = ""
+    versions: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    seen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+
+
+def when(ts: str, otherwise: datetime) -> datetime:
+    """Give the time that a checkpoint says it was made at; one it cannot say is the other one."""
+    try:
+        at = datetime.fromisoformat(ts)
+    except (ValueError, TypeError):
+        return otherwise
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from checkpointers.operations.common import Tools
     from checkpointers.statements import Operation, Statements
     from checkpointers.status import Status
-    from checkpointers.threads import ThreadInfo, Usage
+    from checkpointers.threads import StepInfo, ThreadInfo, Usage
 
 T = TypeVar("T")
 DROPPED_AT_A_TIME = 500
@@ -81,6 +81,10 @@ class Upkeep:
         """
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
         return self.database.read(lambda: survey.threads(wanted))
+
+    def steps(self, thread: str, ns: str | None = "") -> list[StepInfo]:
+        """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too."""
+        return self.database.read(lambda: survey.steps(self._tools(), str(thread), ns))
 
     def usage(self, thread: str | None = None) -> list[Usage]:
         """Say where the bytes are, by thread and channel, the largest first."""
@@ -150,6 +154,10 @@ class Upkeep:
     async def athreads(self, **wanted: Any) -> list[ThreadInfo]:
         """Async `threads`."""
         return await self.database.elsewhere(lambda: self.threads(**wanted))
+
+    async def asteps(self, thread: str, ns: str | None = "") -> list[StepInfo]:
+        """Async `steps`."""
+        return await self.database.elsewhere(lambda: self.steps(thread, ns))
 
     async def ausage(self, thread: str | None = None) -> list[Usage]:
         """Async `usage`."""

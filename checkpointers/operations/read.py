@@ -96,6 +96,17 @@ def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> State
     return found[0]
 
 
+def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[Any]:
+    """Read one channel of a checkpoint and nothing else of its state."""
+    thread = yield from find_thread(place.thread)
+    rows = (yield checkpoint_row(thread, place)) if thread is not None else ()
+    records = yield from records_of(tools.names, rows)
+    if thread is None or not records or name not in records[0].refs:
+        return default
+    want = _Wanted(place.thread, records[0].step, name, records[0].refs[name])
+    return join(tools, want, (yield from fetch(tools, thread, [want])))
+
+
 def page(
     tools: Tools, query: Query, cursor: Cursor | None, limit: int
 ) -> Statements[tuple[list[Loaded], Cursor | None]]:

@@ -7,16 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from checkpointers.codec import packed, unpacked
-from checkpointers.keys import decoded, digest
-from checkpointers.operations.common import Tools, find_thread, learn_names
+from checkpointers.keys import decoded, digest, key_of
+from checkpointers.operations.common import (
+    CHECKPOINT_COLUMNS,
+    SELECT_CHECKPOINT,
+    Tools,
+    find_thread,
+    learn_names,
+    records_of,
+)
+from checkpointers.records import Record
 from checkpointers.retention import moment
-from checkpointers.statements import Statement, Statements
+from checkpointers.statements import Row, Statement, Statements
 from checkpointers.status import Status, status_of
-from checkpointers.threads import ThreadInfo, Usage
+from checkpointers.threads import StepInfo, ThreadInfo, Usage, when
 
 CHECKPOINTS: Final = "(checkpoints)"
 WRITES: Final = "(writes)"
 RECIPES: Final = "(recipes)"
+FLAGS: Final = CHECKPOINT_COLUMNS.index("flags")
+METADATA: Final = CHECKPOINT_COLUMNS.index("metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,35 @@ def _fits(info: ThreadInfo, wanted: Wanted) -> bool:
         return True
     metadata = info.metadata
     return all(metadata.get(key) == value for key, value in wanted.metadata.items())
+
+
+def steps(tools: Tools, thread: str, ns: str | None) -> Statements[list[StepInfo]]:
+    """List the steps of a namespace, or of all of them, oldest first, from the checkpoints' own rows alone."""
+    key = yield from find_thread(thread)
+    if key is None:
+        return []
+    where, params = ("", (key,)) if ns is None else (" AND ns = ?", (key, key_of(ns)))
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ?{where} ORDER BY step", params)
+    records = yield from records_of(tools.names, rows)
+    special = yield Statement(
+        f"SELECT ns, checkpoint, kinds FROM cp_writes WHERE thread = ?{where} AND kinds <> 0", params
+    )
+    kinds: dict[tuple[bytes, bytes], int] = {}
+    for space, checkpoint, bits in special:
+        place = (bytes(space), bytes(checkpoint))
+        kinds[place] = kinds.get(place, 0) | bits
+    return [
+        _step(row, record, kinds.get((key_of(record.ns), key_of(record.id)), 0))
+        for row, record in zip(rows, records, strict=True)
+    ]
+
+
+def _step(row: Row, record: Record, kinds: int) -> StepInfo:
+    metadata = unpacked(row[METADATA])
+    return StepInfo(
+        record.step, record.id, record.parent, when(record.ts, moment(record.at)), metadata.get("source", ""),
+        status_of(row[FLAGS], kinds), metadata, record.ns, record.versions, record.seen,
+    )  # fmt: skip
 
 
 def usage(tools: Tools, thread: str | None) -> Statements[list[Usage]]:

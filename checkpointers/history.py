@@ -1,0 +1,149 @@
+"""History: what a thread knew at each step, what each step changed, who changed it; from stored rows alone."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from checkpointers.diffing import Diff, Kind, compare, kind_of, same, told
+from checkpointers.errors import HistoryError, UnknownPathError, UnknownStepError
+from checkpointers.paths import ABSENT, Part, look, near, parse
+from checkpointers.step import Step
+from checkpointers.timeline import Timeline, Told, internal
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """One time that a value was set: by which step and nodes, when, from what to what."""
+
+    step: int
+    nodes: tuple[str, ...]
+    source: str
+    at: datetime
+    before: Any
+    after: Any
+    kind: Kind
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        who = ", ".join(self.nodes) or self.source
+        return (
+            f"@{self.step}  {self.at:%Y-%m-%d %H:%M:%S}  {who}  {self.kind}  {told(self.kind, self.before, self.after)}"
+        )
+
+
+class History:
+    """The steps of a thread, oldest first, from any LangGraph saver; as it was when this was made.
+
+    `history[3]` is the step with the number 3, `history[-1]` the newest. Nothing of it writes or needs the graph.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, *, ns: str = "") -> None:
+        """List the steps of a thread; `ns` is the namespace of a subgraph."""
+        self._timeline = Timeline(saver, str(thread), ns)
+
+    @property
+    def thread(self) -> str:
+        """The name of the thread."""
+        return self._timeline.thread
+
+    def __len__(self) -> int:
+        """Count the steps."""
+        return len(self._timeline.infos)
+
+    def __iter__(self) -> Iterator[Step]:
+        """Go through the steps, oldest first."""
+        return (Step(self._timeline, info) for info in self._timeline.infos.values())
+
+    def __getitem__(self, number: int) -> Step:
+        """Give a step by its number, or from the newest back."""
+        infos = self._timeline.infos
+        if number in infos:
+            return Step(self._timeline, infos[number])
+        if -len(infos) <= number < 0:
+            return Step(self._timeline, list(infos.values())[number])
+        raise self._timeline.unknown(number)
+
+    def __repr__(self) -> str:
+        """Say whose history it is, and how long."""
+        numbers = list(self._timeline.infos)
+        return f"<History {self.thread!r}: {len(self)} steps, {numbers[0]} to {numbers[-1]}>"
+
+    def at(self, address: str | int) -> Step:
+        """Give the step at an address: `THREAD@3`, `THREAD@-1`, `3`, or the beginning of a checkpoint's id."""
+        thread, separator, rest = str(address).rpartition("@")
+        if separator and thread not in ("", self.thread):
+            msg = f"{address!r} is of thread {thread!r}; this is the history of {self.thread!r}"
+            raise UnknownStepError(msg)
+        if re.fullmatch(r"-?\d{1,10}", rest) and (
+            separator or not self._like(rest) or int(rest) in self._timeline.infos
+        ):
+            return self[int(rest)]
+        found = [rest] if rest in self._timeline.by_id else self._like(rest)
+        if len(found) == 1:
+            return Step(self._timeline, self._timeline.by_id[found[0]])
+        known = f"begins {len(found)} ids: {', '.join(found[:SHOWN])}" if found else "begins no checkpoint's id"
+        newest = f"{self.thread}@{self._timeline.head.number}"
+        msg = f"{rest!r} is no step of thread {self.thread!r}: it {known}; the newest step is {newest}"
+        raise UnknownStepError(msg)
+
+    def diff(self, before: int | Step, after: int | Step) -> Diff:
+        """Say what changed between two steps; false if nothing did."""
+        old, new = (step if isinstance(step, Step) else self[step] for step in (before, after))
+        return Diff(str(old), str(new), tuple(compare(dict(old.values), dict(new.values))))
+
+    def blame(self, path: str) -> list[Blame]:
+        """Say which steps set the value at a path, the newest first, on the way from the first step to the head.
+
+        A path is `facts.build.text`: keys, ids of list items, attributes; `log[0]` is an index, `facts["a.b"]` a key
+        with a dot in it.
+        """
+        parts = parse(path)
+        chain = [Step(self._timeline, info) for info in self._timeline.ancestry()]
+        found = [blamed for step in chain if step.rewrote(str(parts[0])) for blamed in _blamed(step, parts)]
+        if not found:
+            raise UnknownPathError(path, f"thread {self.thread!r}", near(chain[0].values, parts))
+        return found
+
+    def bisect(self, predicate: Callable[[Step], object]) -> Step | None:
+        """Find the first step for which this is true, on the way to the head; None if it is never true.
+
+        It must stay true once it is. Of n steps at most log2(n) + 1 are looked at.
+        """
+        chain = [Step(self._timeline, info) for info in reversed(self._timeline.ancestry())]
+        place = bisect_left(range(len(chain)), x=True, key=lambda index: bool(predicate(chain[index])))
+        return chain[place] if place < len(chain) else None
+
+    def _like(self, prefix: str) -> list[str]:
+        return [own for own in self._timeline.by_id if prefix and own.startswith(prefix)]
+
+
+def _blamed(step: Step, parts: tuple[Part, ...]) -> Iterator[Blame]:
+    """Give the change that a step made to the value at a path, if it made one."""
+    channel = str(parts[0])
+    if internal(channel):
+        return
+    before, after = (_found(value, parts, step) for value in step.change_of(channel))
+    if not same(before, after):
+        kind = kind_of(before, after)
+        old, new = (None if value is ABSENT else value for value in (before, after))
+        yield Blame(step.number, step.writers(channel), step.source, step.at, old, new, kind)
+
+
+def _found(value: Any, parts: tuple[Part, ...], step: Step) -> Any:
+    if len(parts) > 1 and isinstance(value, Told):
+        msg = (
+            f"channel {parts[0]!r} is a DeltaChannel: its value on the way to {step} is not stored, only what it was"
+            f" told; blame {parts[0]!r} as a whole, or see step.values"
+        )
+        raise HistoryError(msg)
+    return value if value is ABSENT else look(value, parts[1:])

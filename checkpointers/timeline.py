@@ -1,0 +1,191 @@
+"""The steps of a thread as one saver stores them, ours or any other; states are loaded one at a time, when needed."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError
+from checkpointers.paths import ABSENT
+from checkpointers.records import KIND_OF
+from checkpointers.saver import Saver
+from checkpointers.status import flags_of, status_of
+from checkpointers.threads import StepInfo, when
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+
+T = TypeVar("T")
+LOADED: Final = 16
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_COUNTERS: Final = "counters_since_delta_snapshot"
+_INTERNAL: Final = frozenset({"__start__", "__pregel_tasks"})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a DeltaChannel was told, where its value is not stored: from `seed`, each of `writes` in their order.
+
+    Only the graph's own reducer makes the value of it: `graph.get_state(step.config).values`.
+    """
+
+    seed: Any
+    writes: tuple[Any, ...]
+
+
+class Timeline:
+    """The steps of one namespace of a thread, as they were when this was made; reading never writes."""
+
+    def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, ns: str) -> None:
+        """List the steps; a saver of another making has to load its states for that."""
+        self.thread, self.ns, self._saver = thread, ns, saver
+        found = self._ask(self._ours if isinstance(saver, Saver) else self._theirs)
+        if not found:
+            raise self._unknown()
+        self.infos: Mapping[int, StepInfo] = {info.number: info for info in found}
+        self.by_id: Mapping[str, StepInfo] = {info.id: info for info in found}
+        self.head = found[-1]
+        self._lately = lru_cache(LOADED)(self._load)
+        self._lately_values = lru_cache(LOADED)(self._values)
+        self._lately_one = lru_cache(LOADED)(self._value)
+
+    def parent(self, info: StepInfo) -> StepInfo | None:
+        """Give the step that this one was made from, None if it is the first or the parent is not stored."""
+        return self.by_id.get(info.parent_id) if info.parent_id else None
+
+    def ancestry(self) -> list[StepInfo]:
+        """Give the head and all it was made from, newest first; other branches are left out."""
+        chain: dict[str, StepInfo] = {}
+        info: StepInfo | None = self.head
+        while info is not None and info.id not in chain:
+            chain[info.id] = info
+            info = self.parent(info)
+        return list(chain.values())
+
+    def tuple_of(self, info: StepInfo) -> CheckpointTuple:
+        """Load a step whole; the last few that were asked for are kept."""
+        return self._lately(info.id)
+
+    def values_of(self, info: StepInfo) -> Mapping[str, Any]:
+        """Load the state of a step, without the channels in which LangGraph keeps what is due."""
+        return self._lately_values(info.id)
+
+    def value_of(self, info: StepInfo, channel: str) -> Any:
+        """Load one channel of a step, `ABSENT` if it has no value; only our savers spare the rest of the state."""
+        if isinstance(self._saver, Saver) and channel not in (info.metadata.get(_COUNTERS) or {}):
+            value = self._lately_one(info.id, channel)
+            if value is not ABSENT or channel not in info.versions:
+                return value
+        return self.values_of(info).get(channel, ABSENT)
+
+    def config_of(self, checkpoint_id: str | None = None) -> RunnableConfig:
+        """Give the config that points to a checkpoint, or to the namespace."""
+        configurable = {"thread_id": self.thread, "checkpoint_ns": self.ns}
+        return {"configurable": configurable | ({"checkpoint_id": checkpoint_id} if checkpoint_id else {})}
+
+    def unknown(self, number: int) -> UnknownStepError:
+        """Make the error for a number that is not here: it says which are."""
+        highest = max(self.infos)
+        there = f"there are steps 1 to {highest}"
+        elsewhere: dict[int, str] = {}
+        if isinstance(self._saver, Saver):
+            elsewhere = {info.number: info.ns for info in self._saver.steps(self.thread, None) if info.ns != self.ns}
+        dropped = sum(n not in self.infos and n not in elsewhere for n in range(1, highest))
+        others = sum(n <= highest for n in elsewhere)
+        notes = [f"{dropped} of them dropped"] * bool(dropped) + [f"{others} in other namespaces"] * bool(others)
+        if number in elsewhere:
+            notes.append(f"this one in namespace {elsewhere[number]!r}: History(saver, {self.thread!r}, ns=…)")
+        return UnknownStepError(f"thread {self.thread!r} has no step {number}; {', '.join([there, *notes])}")
+
+    def _ours(self) -> list[StepInfo]:
+        return cast("Saver", self._saver).steps(self.thread, self.ns)
+
+    def _theirs(self) -> list[StepInfo]:
+        listed = [
+            _info(found)
+            for found in self._saver.list(self.config_of())
+            if found.config["configurable"].get("checkpoint_ns", "") == self.ns
+        ]
+        listed.sort(key=lambda info: info.id)
+        return [replace(info, number=number) for number, info in enumerate(listed, 1)]
+
+    def _unknown(self) -> CheckpointerError:
+        if not isinstance(self._saver, Saver):
+            return UnknownThreadError(self.thread, f"or nothing is stored of it in namespace {self.ns!r}")
+        spaces = sorted({info.ns for info in self._saver.steps(self.thread, None)})
+        if not spaces:
+            return UnknownThreadError(self.thread)
+        known = ", ".join(map(repr, spaces))
+        return UnknownStepError(f"thread {self.thread!r} has no steps in namespace {self.ns!r}; it has them in {known}")
+
+    def _load(self, checkpoint_id: str) -> CheckpointTuple:
+        found = self._ask(lambda: self._saver.get_tuple(self.config_of(checkpoint_id)))
+        if found is None:
+            number = self.by_id[checkpoint_id].number
+            msg = f"step {self.thread}@{number} was dropped since this history was read; make a new History"
+            raise UnknownStepError(msg)
+        return found
+
+    def _value(self, checkpoint_id: str, channel: str) -> Any:
+        saver = cast("Saver", self._saver)
+        return _plain(saver.get_channel(self.config_of(checkpoint_id), channel, ABSENT))
+
+    def _values(self, checkpoint_id: str) -> Mapping[str, Any]:
+        found = self._lately(checkpoint_id)
+        checkpoint = found.checkpoint
+        values = {name: _plain(value) for name, value in checkpoint["channel_values"].items() if not internal(name)}
+        deltas = found.metadata.get(_COUNTERS) or {}
+        missing = [name for name in deltas if name in checkpoint["channel_versions"] and name not in values]
+        if missing:
+            config = self.config_of(checkpoint_id)
+            told = self._ask(lambda: self._saver.get_delta_channel_history(config=config, channels=missing))
+            for name, entry in told.items():
+                writes = tuple(write[2] for write in entry["writes"])
+                if writes or "seed" in entry:
+                    values[name] = Told(_plain(entry.get("seed")), writes)
+        return values
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Ask the saver, unless it would wait for the very loop that waits for it."""
+        loop = getattr(self._saver, "loop", None)
+        if isinstance(loop, AbstractEventLoop) and (not loop.is_running() or loop is _running()):
+            raise AsyncSaverError(type(self._saver).__name__)
+        try:
+            return question()
+        except NotImplementedError as error:
+            raise AsyncSaverError(type(self._saver).__name__) from error
+
+
+def internal(channel: str) -> bool:
+    """Tell whether LangGraph keeps in this channel what is due, and not a part of the state."""
+    return channel in _INTERNAL or channel.startswith(("branch:to:", "join:"))
+
+
+def _running() -> AbstractEventLoop | None:
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Give the value that a snapshot of a DeltaChannel holds."""
+    return value.value if type(value).__name__ == "_DeltaSnapshot" else value
+
+
+def _info(found: CheckpointTuple) -> StepInfo:
+    checkpoint, metadata = found.checkpoint, found.metadata
+    kinds = 0
+    for _, channel, _ in found.pending_writes or ():
+        kinds |= KIND_OF.get(channel, 0)
+    parent = found.parent_config["configurable"].get("checkpoint_id") if found.parent_config else None
+    return StepInfo(
+        0, checkpoint["id"], parent, when(checkpoint["ts"], _EPOCH), metadata.get("source", ""),
+        status_of(flags_of(checkpoint), kinds), metadata, found.config["configurable"].get("checkpoint_ns", ""),
+        checkpoint["channel_versions"], checkpoint["versions_seen"],
+    )  # fmt: skip

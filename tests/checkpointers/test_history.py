@@ -1,0 +1,515 @@
+"""History: every step of a thread, what changed, who changed it; over any saver, from stored rows alone."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import StateGraph
+from langgraph.types import Command
+
+from checkpointers import (
+    AsyncSaverError,
+    CheckpointerError,
+    History,
+    HistoryError,
+    IncompleteRecordError,
+    Keep,
+    Saver,
+    SqliteSaver,
+    Told,
+    UnknownPathError,
+    UnknownStepError,
+    UnknownThreadError,
+    open_saver,
+)
+from checkpointers.authors import nodes_of
+from checkpointers.threads import StepInfo
+from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
+from tests.checkpointers.test_storage import put
+from tests.checkpointers.wild import same
+from tests.conftest import reopen
+
+ROOT = Path(__file__).parent.parent.parent
+AT = datetime(2026, 11, 18, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", "postgres", "official sqlite", "official postgres", "memory"])
+def any_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Give each saver in turn, ours and the official ones."""
+    with _opened(request, tmp_path) as saver:
+        yield saver
+
+
+@contextmanager
+def _opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemorySaver()
+        return
+    urls = {"sqlite": f"sqlite:///{tmp_path}/any.db", "official sqlite": f"langgraph+sqlite:///{tmp_path}/any.db"}
+    url = urls.get(request.param) or request.getfixturevalue("postgres_url")
+    with open_saver(f"langgraph+{url}" if request.param == "official postgres" else url) as saver:
+        yield saver
+
+
+def test_a_thread_step_by_step(any_saver: Any) -> None:
+    """Numbers, parents, sources, nodes, values and what each step wrote, the same for every saver."""
+    app = loop(any_saver)
+    app.invoke({"until": 3, "n": 0}, config())
+    history = History(any_saver, "t")
+    assert [step.number for step in history] == [1, 2, 3, 4, 5]
+    assert (len(history), str(history[3]), history[-1].number) == (5, "t@3", 5)
+    assert [step.parent for step in history] == [None, 1, 2, 3, 4]
+    assert [step.source for step in history] == ["input", "loop", "loop", "loop", "loop"]
+    assert [step.nodes for step in history] == [(), ("__start__",), ("work",), ("work",), ("work",)]
+    assert [step.status for step in history] == ["pending"] * 4 + ["done"]
+    assert [sorted(step.wrote) for step in history] == [[], ["n", "until"], *[["log", "messages", "n"]] * 3]
+    states = list(reversed(list(app.get_state_history(config()))))
+    for step, state in zip(history, states, strict=True):
+        stored = {name: value for name, value in state.values.items() if value != []}
+        assert same(dict(sorted(step.values.items())), dict(sorted(stored.items())))
+        assert step.at.isoformat() == state.created_at
+        assert app.get_state(step.config).values == state.values
+        assert step.metadata["step"] == state.metadata["step"]
+    assert repr(history) == "<History 't': 5 steps, 1 to 5>"
+    assert repr(history[5]).startswith("<Step t@5 loop done ")
+    assert history[5] == history[-1] != history[4]
+    assert len({history[5], history[-1]}) == 1
+
+
+def test_parallel_nodes_questions_and_updates(any_saver: Any) -> None:
+    """Each channel is blamed on the node that wrote it; questions stay readable after their answers."""
+    app = review(any_saver)
+    app.invoke({}, config())
+    waiting = History(any_saver, "t")[-1]
+    assert (waiting.status, sorted(asked.value["ask"] for asked in waiting.interrupts)) == ("waiting", [1, 2])
+    app.invoke(Command(resume={asked.id: "yes" for asked in waiting.interrupts}), config())
+    app.update_state(config(), {"n": 3}, as_node="work")
+    history = History(any_saver, "t")
+    made = history[-2]
+    assert (made.nodes, made.writers("answers"), made.writers("log")) == (("ask", "work"), ("ask",), ("work",))
+    assert made.wrote == {"answers": ["yes", "yes"], "log": [{"did": 3}]}
+    assert (history[-1].source, history[-1].nodes, history[-1].wrote) == ("update", (), {"n": 3})
+    assert [(b.step, b.nodes, b.source, b.after) for b in history.blame("answers.0")] == [(3, ("ask",), "loop", "yes")]
+    assert len(history[2].interrupts) == 2
+    assert "update" in str(history.blame("n")[0])
+
+
+def test_pulled_nodes_side_by_side(any_saver: Any) -> None:
+    """Two nodes of one superstep that edges started are told apart, joins included."""
+    builder = StateGraph(State)
+    builder.add_node("a", lambda s: {"log": ["a"]})
+    builder.add_node("b", lambda s: {"n": 7})
+    builder.add_node("both", lambda s: {"answers": ["both"]})
+    builder.add_node("other", lambda s: {"static": "other"})
+    for source, target in (("__start__", "a"), ("__start__", "b"), (["a", "b"], "both"), ("a", "other")):
+        builder.add_edge(source, target)
+    builder.compile(checkpointer=any_saver).invoke({}, config())
+    history = History(any_saver, "t")
+    assert [step.nodes for step in history] == [(), ("__start__",), ("a", "b"), ("both", "other")]
+    assert [history.blame(path)[0].nodes for path in ("log", "n", "answers", "static")] == [
+        ("a",), ("b",), ("both",), ("other",),
+    ]  # fmt: skip
+
+
+def test_failures_are_told(any_saver: Any) -> None:
+    """The step that a failed node ran from has its error."""
+
+    def fail(state: Any) -> Any:
+        raise ValueError("no such luck")
+
+    builder = StateGraph(State)
+    builder.add_node("fail", fail)
+    builder.add_edge("__start__", "fail")
+    with pytest.raises(ValueError, match="no such luck"):
+        builder.compile(checkpointer=any_saver).invoke({"n": 1}, config())
+    head = History(any_saver, "t")[-1]
+    assert head.status == "failed"
+    assert "no such luck" in str(head.errors[0])
+
+
+def test_subgraphs_have_their_own_history(any_saver: Any) -> None:
+    """A namespace is a history of its own; its numbers are the thread's."""
+    app = nested(any_saver)
+    app.invoke({}, config())
+    app.invoke(Command(resume="fine"), config())
+    outer = History(any_saver, "t")
+    ns = next(found.config["configurable"]["checkpoint_ns"] for found in any_saver.list(config())
+              if found.config["configurable"]["checkpoint_ns"])  # fmt: skip
+    inner = History(any_saver, "t", ns=ns)
+    assert [step.nodes for step in outer][1:] == [("__start__",), ("before",), ("inner",), ("after",)]
+    assert [step.nodes for step in inner][1:] == [("__start__",), ("first",), ("ask",)]
+    assert inner.blame("answers[0]")[0].nodes == ("ask",)
+    assert app.get_state(inner[-1].config).values["answers"] == ["fine"]
+    if isinstance(any_saver, Saver):
+        assert sorted(step.number for history in (outer, inner) for step in history) == list(range(1, 10))
+        with pytest.raises(
+            UnknownStepError, match="steps 1 to 9, 4 in other namespaces, this one in namespace 'inner:"
+        ):
+            _ = outer[inner[-1].number]
+        with pytest.raises(UnknownStepError, match=r"no steps in namespace 'zzz'; it has them in '', 'inner:"):
+            History(any_saver, "t", ns="zzz")
+
+
+def forked(saver: Any) -> Any:
+    app = loop(saver)
+    app.invoke({"until": 4, "n": 0}, config())
+    old = History(saver, "t")[4]
+    app.invoke(None, app.update_state(old.config, {"log": ["edited"], "static": "fork"}, as_node="work"))
+    return app
+
+
+def test_blame_and_bisect_follow_the_head(any_saver: Any) -> None:
+    """What another branch set is not blamed; the first step is looked for on the way to the head alone."""
+    forked(any_saver)
+    history = History(any_saver, "t")
+    assert [step.parent for step in history] == [None, 1, 2, 3, 4, 5, 4, 7, 8]
+    assert [(b.step, b.before, b.after) for b in history.blame("n")] == [
+        (9, 3, 4), (8, 2, 3), (4, 1, 2), (3, 0, 1), (2, None, 0),
+    ]  # fmt: skip
+    assert [(b.step, b.source, b.kind) for b in history.blame("static")] == [(7, "update", "added")]
+    assert history.bisect(lambda step: step.values.get("n", 0) >= 3).number == 8
+    assert history.bisect(lambda step: True).number == 1
+    assert history.bisect(lambda step: "purple" in step.values) is None
+    assert [str(change) for change in history.diff(5, 7) if change.path in ("static", "n")] == [
+        "~ n  3 → 2", "+ static  'fork'",
+    ]  # fmt: skip
+
+
+def test_a_fork_made_by_running_again(any_saver: Any) -> None:
+    """`invoke(None, old)` leaves a step of source "fork": nobody ran for it and it changed nothing."""
+    app = loop(any_saver)
+    app.invoke({"until": 3, "n": 0}, config())
+    app.invoke(None, History(any_saver, "t")[3].config)
+    fork = next(step for step in History(any_saver, "t") if step.source == "fork")
+    assert (fork.nodes, fork.wrote) == ((), {})
+    assert History(any_saver, "t")[-1].values["n"] == 3
+
+
+def test_retention_leaves_gaps(saver: Saver) -> None:
+    """Numbers stay; what was dropped is said; a step tells of all that was done since the one left before it."""
+    loop(saver).invoke({"until": 15, "n": 0}, config())
+    saver.pin("t", 5, 9)
+    saver.retain(Keep(last=2))
+    history = History(saver, "t")
+    assert [step.number for step in history] == [5, 9, 16, 17]
+    assert [step.parent for step in history] == [None, 5, 9, 16]
+    assert (history[9].nodes, history[9].wrote["n"]) == (("work",), 7)
+    assert [(b.step, b.before, b.after) for b in history.blame("n")] == [
+        (17, 14, 15), (16, 7, 14), (9, 3, 7), (5, None, 3),
+    ]  # fmt: skip
+    with pytest.raises(UnknownStepError, match="has no step 4; there are steps 1 to 17, 13 of them dropped"):
+        _ = history[4]
+    step = History(saver, "t")[9]
+    saver.unpin("t", 5, 9)
+    saver.retain(Keep(last=1))
+    with pytest.raises(UnknownStepError, match="t@9 was dropped since"):
+        _ = step.values
+
+
+def test_addresses(any_saver: Any) -> None:
+    """`THREAD@N`, from the newest back, a number, a beginning of an id; what is none of these is said."""
+    loop(any_saver).invoke({"until": 3, "n": 0}, config("ada@example.com"))
+    loop(any_saver).invoke({"until": 3, "n": 0}, config("t"))
+    history = History(any_saver, "ada@example.com")
+    for address in ("ada@example.com@3", "@3", "3", 3, "ada@example.com@-3", "-3", history[3].id, f"@{history[3].id}"):
+        assert history.at(address).number == 3, address
+    begins = next(
+        history[3].id[:n] for n in range(1, 37) if sum(s.id.startswith(history[3].id[:n]) for s in history) == 1
+    )
+    assert history.at(begins).number == 3
+    with pytest.raises(UnknownStepError, match="'t@3' is of thread 't'; this is the history of 'ada@example.com'"):
+        history.at("t@3")
+    with pytest.raises(UnknownStepError, match="has no step 99; there are steps 1 to 5"):
+        history.at("@99")
+    with pytest.raises(UnknownStepError, match="begins 5 ids: "):
+        history.at(history[3].id[:4])
+    with pytest.raises(UnknownStepError, match="'zzz' is no step .* the newest step is ada@example.com@5"):
+        history.at("zzz")
+    with pytest.raises(LookupError):
+        _ = history[0]
+
+
+def test_what_is_not_there(any_saver: Any) -> None:
+    """An unknown thread or path is an error of its own that says what there is."""
+    with pytest.raises(UnknownThreadError, match="no thread 'nobody'"):
+        History(any_saver, "nobody")
+    loop(any_saver).invoke({"until": 3, "n": 0}, config())
+    history = History(any_saver, "t")
+    for path, matches in {
+        "lag": ("log",), "log.7": ("log.0", "log.1", "log.2"), "log.1.txt": ("log.1.text",), "messages.m11": ("messages.m1",),
+        "branch:to:work": ("until", "n", "log", "messages"), "n.x": (),
+    }.items():  # fmt: skip
+        with pytest.raises(UnknownPathError, match="nothing was ever at") as caught:
+            history.blame(path)
+        assert set(matches) <= set(caught.value.matches), path
+    for path in ("", ".n", "log..1", "log[", "log[x]", "log[0]text"):
+        with pytest.raises(HistoryError, match="is no path; write it like"):
+            history.blame(path)
+
+
+def test_blame_on_a_thread_made_by_hand(saver: Saver) -> None:
+    """Set, changed, not touched, removed, set again: each time is told, through keys, ids, indexes and attributes."""
+    message = HumanMessage("hello", id="m1")
+    states: list[dict[str, Any]] = [
+        {"facts": {"build": "red", "a.b": 1}, "plan": [{"id": "p1", "done": False}], "messages": [message]},
+        {"facts": {"build": "green", "a.b": 1}, "plan": [{"id": "p1", "done": False}], "messages": [message]},
+        {
+            "facts": {"build": "green", "a.b": 2},
+            "plan": [{"id": "p0"}, {"id": "p1", "done": True}],
+            "messages": [message],
+        },
+        {"facts": {"a.b": 2}, "plan": [{"id": "p0"}], "messages": [message, HumanMessage("more", id="m2")]},
+        {"facts": {"a.b": 2, "build": "blue"}, "plan": [{"id": "p0"}], "messages": [HumanMessage("edited", id="m1")]},
+    ]
+    place = None
+    for version, values in enumerate(states, 1):
+        place = put(saver, values, after=place, version=version)
+    history = History(saver, "t")
+
+    def told(path: str) -> list[tuple[int, str, Any, Any]]:
+        return [(b.step, b.kind, b.before, b.after) for b in history.blame(path)]
+
+    assert told("facts.build") == [
+        (5, "added", None, "blue"), (4, "removed", "green", None), (2, "changed", "red", "green"), (1, "added", None, "red"),
+    ]  # fmt: skip
+    assert told('facts["a.b"]') == [(3, "changed", 1, 2), (1, "added", None, 1)]
+    assert told("plan.p1.done") == [(4, "removed", True, None), (3, "changed", False, True), (1, "added", None, False)]
+    assert told("plan[0].id") == [(3, "changed", "p1", "p0"), (1, "added", None, "p1")]
+    assert told("plan[-1].id") == [(4, "changed", "p1", "p0"), (1, "added", None, "p1")]
+    assert told("messages.m1.content") == [(5, "changed", "hello", "edited"), (1, "added", None, "hello")]
+    assert [str(change) for change in history.diff(2, 3)] == [
+        '~ facts["a.b"]  1 → 2', "~ plan.p1.done  False → True", "+ plan.p0  {'id': 'p0'}",
+    ]  # fmt: skip
+    assert not history.diff(3, 3)
+    assert str(history.diff(history[4], history[5])).startswith("t@4 → t@5: 3 changes\n  + facts.build  'blue'\n")
+    assert history[5].before == history[4].values
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 17, 100])
+def test_bisect_loads_few_states(saver: Saver, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of n steps at most ceil(log2(n)) + 1 are loaded, wherever the change is."""
+    place = None
+    for version in range(1, length + 1):
+        place = put(saver, {"n": version}, after=place, version=version)
+    loads = []
+    load = saver.get_tuple
+    monkeypatch.setattr(saver, "get_tuple", lambda place: loads.append(place) or load(place))
+    for first in {1, 2, length // 2, length, length + 1}:
+        loads.clear()
+        found = History(saver, "t").bisect(lambda step, first=first: step.values["n"] >= first)
+        assert (found.number if found else None) == (max(1, first) if first <= length else None)
+        assert len(loads) <= math.ceil(math.log2(length)) + 1
+
+
+def test_delta_channels_are_told(any_saver: Any) -> None:
+    """Between snapshots the value of a DeltaChannel is its seed and what it was told; nothing is missing in silence."""
+    loop(any_saver, DeltaState).invoke({"until": 6, "n": 0}, config())
+    history = History(any_saver, "t")
+    assert history[4].values["other"] == Told(None, ([0], [1]))
+    assert [item["id"] for item in history[6].values["log"]] == [0, 1, 2, 3]
+    seeded = history[8].values["log"]
+    assert [item["id"] for item in seeded.seed] == [0, 1, 2, 3]
+    assert [item["id"] for some in seeded.writes for item in some] == [4, 5]
+    assert sorted(history[8].wrote) == ["log", "n", "other"]
+    assert [b.step for b in history.blame("other")] == [8, 7, 6, 5, 4, 3]
+    assert history.blame("n")[0].after == 6
+    with pytest.raises(HistoryError, match="'log' is a DeltaChannel"):
+        history.blame("log[0]")
+
+
+def test_listing_steps_decodes_nothing(url: str) -> None:
+    """Steps, their parents, times, statuses and nodes come without a stored value; so does the length."""
+
+    class Explodes:
+        def dumps_typed(self, value: Any) -> Any:
+            raise AssertionError
+
+        loads_typed = dumps_typed
+
+    with reopen(url) as saver:
+        loop(saver).invoke({"until": 3, "n": 0}, config())
+        review(saver).invoke({}, config("w"))
+        whole = saver.steps("t")
+    with reopen(url, serde=Explodes()) as saver:
+        assert saver.steps("t") == whole == asyncio.run(saver.asteps("t"))
+        assert saver.steps("nobody") == []
+        history = History(saver, "t")
+        assert [step.nodes for step in history][2:] == [("work",)] * 3
+        assert (len(history), history[-1].parent, History(saver, "w")[-1].status) == (5, 4, "waiting")
+        with pytest.raises(CheckpointerError):
+            _ = history[-1].values
+
+
+def test_a_thousand_steps_are_listed_at_once(saver: Saver) -> None:
+    """Listing 1,000 steps takes well under 0.1 s."""
+    loop(saver).invoke({"until": 998, "n": 0}, config())
+    took = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert len(saver.steps("t")) == 1_000
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.1
+
+
+def test_history_never_writes(tmp_path: Path) -> None:
+    """Everything works on a file that may not be written, and not a byte of it changes."""
+    path = tmp_path / "read.db"
+    with SqliteSaver.open(path) as saver:
+        forked(saver)
+        loop(saver, DeltaState).invoke({"until": 6, "n": 0}, config("d"))
+    before = path.read_bytes()
+    with SqliteSaver.open(path, read_only=True) as saver:
+        for thread in ("t", "d"):
+            history = History(saver, thread)
+            assert all([step.values, step.wrote, step.nodes, step.interrupts, step.errors] for step in history)
+            assert history.diff(2, -1)
+            assert history.blame("n")
+            assert history.bisect(lambda step: step.values.get("n", 0) > 1)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_step_is_said_and_the_others_read(tmp_path: Path) -> None:
+    """The saver's own error comes through; other steps stay readable."""
+    with SqliteSaver.open(tmp_path / "damaged.db") as saver:
+        first = put(saver, {"x": [{"id": n, "text": f"text of {n} " * 9} for n in range(3)]})
+        put(saver, {"x": [{"id": 7, "text": "another text " * 9}]}, after=first, version=2)
+        saver.database._writer.execute("DELETE FROM cp_elements WHERE n <= 3")
+        history = History(saver, "t")
+        assert len(history) == 2
+        with pytest.raises(IncompleteRecordError, match="'x' of t@1"):
+            _ = history[1].values
+        with pytest.raises(IncompleteRecordError):
+            history.diff(1, 2)
+
+
+def test_async_savers_say_what_to_use(tmp_path: Path) -> None:
+    """In its own loop an async saver cannot answer; from another thread it can; when its loop is over, it says so."""
+
+    async def inside() -> AsyncSqliteSaver:
+        async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "async.db")) as saver:
+            await loop(saver).ainvoke({"until": 2, "n": 0}, config())
+            with pytest.raises(AsyncSaverError, match="AsyncSqliteSaver answers only .* asyncio.to_thread"):
+                History(saver, "t")
+            history = await asyncio.to_thread(History, saver, "t")
+            assert (await asyncio.to_thread(lambda: history[-1].values))["n"] == 2
+            with pytest.raises(AsyncSaverError):
+                _ = history[2].values
+        return saver
+
+    saver = asyncio.run(inside())
+    with pytest.raises(AsyncSaverError):
+        History(saver, "t")
+
+
+def test_inside_a_running_loop(saver: Saver) -> None:
+    """Ours answers inside a notebook's loop, also for threads that were made async."""
+
+    async def inside() -> None:
+        await loop(saver).ainvoke({"until": 3, "n": 0}, config())
+        history = History(saver, "t")
+        assert history[-1].values["n"] == 3
+        assert history.blame("n")[0].step == 5
+        assert [info.number for info in await saver.asteps("t", None)] == [1, 2, 3, 4, 5]
+
+    asyncio.run(inside())
+
+
+def test_the_graph_is_not_imported(tmp_path: Path) -> None:
+    """A thread is read without `langgraph.graph` and `langgraph.pregel`, which cost a second."""
+    url = f"sqlite:///{tmp_path}/alone.db"
+    with open_saver(url) as saver:
+        loop(saver).invoke({"until": 3, "n": 0}, config())
+    code = (
+        f"import sys; from checkpointers import History, open_saver; h = History(open_saver({url!r}), 't');"
+        "print(h[-1].values['n'], len(h.diff(2, 5)), h.blame('log.1.text')[0].step, h[4].nodes, h[4].interrupts,"
+        " [m for m in sys.modules if m.startswith(('langgraph.graph', 'langgraph.pregel'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "3 3 4 ('work',) [] []"
+
+
+def test_a_history_is_what_it_was_when_it_was_made(saver: Saver) -> None:
+    """Steps made later are not in it; a new one has them."""
+    app = loop(saver)
+    app.invoke({"until": 2, "n": 0}, config())
+    history = History(saver, "t")
+    app.invoke({"until": 4}, config())
+    assert (len(history), len(History(saver, "t"))) == (4, 8)
+    assert history[-1].number == 4
+
+
+def test_one_channel_of_a_step(saver: Saver) -> None:
+    """A channel is read without the rest of the state, sync and async, at a step or at the newest."""
+    loop(saver).invoke({"until": 30, "n": 0}, config())
+    for step in History(saver, "t"):
+        for name in ("n", "log", "messages", "nothing"):
+            assert same(saver.get_channel(step.config, name, "none"), step.values.get(name, "none"))
+    assert saver.get_channel(config(), "n") == asyncio.run(saver.aget_channel(config(), "n")) == 30
+    assert saver.get_channel(config("nobody"), "n") is None
+    history = History(saver, "t")
+    saver.retain(Keep(last=2))
+    with pytest.raises(UnknownStepError, match="was dropped since this history was read"):
+        history.blame("n")
+
+
+def test_states_are_loaded_once_for_neighbours(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going through the steps with what each wrote loads each state once."""
+    loop(saver).invoke({"until": 18, "n": 0}, config())
+    loads = []
+    load = saver.get_tuple
+    monkeypatch.setattr(saver, "get_tuple", lambda place: loads.append(place) or load(place))
+    history = History(saver, "t")
+    assert loads == []
+    assert len([step.wrote for step in history]) == len(loads) == 20
+    history.diff(19, 20)
+    assert len(loads) == 20
+
+
+def test_versions_that_a_snapshot_moved_name_no_node() -> None:
+    """LangGraph may move what a node has seen when it stores a snapshot: that is no run of the node."""
+
+    def info(number: int, seen: dict[str, Any]) -> StepInfo:
+        return StepInfo(number, f"c{number}", None, AT, "loop", "done", {}, seen=seen)
+
+    before = info(1, {"a": {"x": 1}, "b": {"y": 1}})
+    moved = info(2, {"a": {"x": 2}, "b": {"y": 2}, "__snapshot_bumps__": {"a|x": 2, "a:x": 1}})
+    assert nodes_of(moved, before, []) == ("b",)
+
+
+def test_checkpoints_of_odd_makes(saver: Saver) -> None:
+    """Ids that are no UUIDs, no step in the metadata, no time: read as far as they go."""
+    place = config(checkpoint_ns="")
+    for number in (1, 2):
+        seen = {"a": {"x": number}, "b": {"x": number}}
+        checkpoint = {
+            "v": 1, "id": f"odd {number}", "ts": "", "channel_values": {"x": number},
+            "channel_versions": {"x": number}, "versions_seen": seen,
+        }  # fmt: skip
+        place = saver.put(place, checkpoint, {}, {"x": number})
+        saver.put_writes(place, [("x", 1)], "task")
+    history = History(saver, "t")
+    assert (history[2].nodes, history.blame("x")[0].nodes, history.at("odd 2").number) == (("a", "b"), ("a", "b"), 2)
+    assert history[1].at.year >= 2026
+    assert History(saver, "t")[1].source == ""
+
+
+def test_objects_by_attribute(saver: Saver) -> None:
+    """Messages are compared and found field by field."""
+    first = put(saver, {"messages": [HumanMessage("hello", id="a"), AIMessage("hi", id="b")]})
+    put(saver, {"messages": [AIMessage("hi!", id="b"), HumanMessage("hello", id="a")]}, after=first, version=2)
+    changes = {(c.path, c.kind, c.before, c.after) for c in History(saver, "t").diff(1, 2)}
+    assert ("messages.b.content", "changed", "hi", "hi!") in changes
+    assert {kind for _, kind, *_ in changes} == {"changed", "moved"}
