@@ -1,0 +1,292 @@
+"""The agent as people hold it: sync doors and their async twins, for notebooks, scripts and servers."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
+
+from checkpointers.retention import duration
+from graph_agent import prompts as texts
+from graph_agent._portal import PORTAL
+from graph_agent.answers import fitted, gathered
+from graph_agent.context import Composer
+from graph_agent.driving import Driver
+from graph_agent.embedding import Similarity
+from graph_agent.errors import GraphAgentError, SetupError
+from graph_agent.events import Ended, Event, Line
+from graph_agent.forking import fork
+from graph_agent.graph import build_graph
+from graph_agent.history import Timeline
+from graph_agent.kit import Kit, Sleep
+from graph_agent.migrations import Migrations
+from graph_agent.models import Model
+from graph_agent.nodes.road import Node
+from graph_agent.patch import Checker
+from graph_agent.policies import Budget, Context, Deadline, Retry, ReviewPolicy
+from graph_agent.run import Run
+from graph_agent.savers import loop_of, saver_of
+from graph_agent.state import AgentState
+from graph_agent.tools import Toolbox
+
+T = TypeVar("T")
+
+
+class Agent:
+    """An agent whose threads can always be resumed."""
+
+    def __init__(
+        self,
+        model: str | BaseChatModel,
+        *,
+        tools: Iterable[Any] = (),
+        saver: Any = "memory://",
+        budget: Budget | None = None,
+        review: ReviewPolicy | None = None,
+        retry: Retry | None = None,
+        deadline: Deadline | None = None,
+        context: Context | None = None,
+        embeddings: Embeddings | None = None,
+        prompts: Mapping[str, str] | None = None,
+        state: type[Any] = AgentState,
+        nodes: Sequence[tuple[str, Node]] = (),
+        migrations: Migrations | None = None,
+        max_age: str | float | timedelta | None = None,
+        durability: str = "sync",
+        clock: Callable[[], float] = time.time,
+        sleep: Sleep | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Put an agent together.
+
+        Args:
+            model: `"openai:NAME"`, or any LangChain chat model.
+            tools: what it can do: functions made with `@tool`, LangChain tools, a `Toolbox`.
+            saver: any LangGraph saver or the address of one; what is not saved cannot be resumed.
+            budget: what a thread may use, over all its runs.
+            review: which calls a person must see first.
+            retry: how failures of the model and of harmless tools are tried again.
+            deadline: how long a run, a node and a call may take.
+            context: how much of the state the model is shown.
+            embeddings: any LangChain embeddings, to judge facts by their meaning too.
+            prompts: replacements for the prompts of `plan`, `act`, `reflect`, `answer`; `{key}` is a key of the state.
+            state: `AgentState` with keys of your own, each with a reducer.
+            nodes: nodes of your own, each with the name of the node that it comes before.
+            migrations: how old state becomes new.
+            max_age: how long after its last step a thread may be resumed, as `"30d"`.
+            durability: LangGraph's: with anything but `sync`, a crash may repeat what was done.
+            clock: gives the time; for tests.
+            sleep: lets time pass; for tests.
+            chance: gives a number between 0 and 1; for tests.
+        """
+        checker = Checker(state)
+        box = tools if isinstance(tools, Toolbox) else Toolbox(tools)
+        similar = Similarity(embeddings) if embeddings else None
+        self.kit = Kit(
+            model=Model(model), tools=box, composer=Composer(context or Context(), similar), checker=checker,
+            prompts=texts.checked(prompts or {}, checker.keys), budget=budget or Budget(),
+            review=review or ReviewPolicy(), retry=retry or Retry(), deadline=deadline or Deadline(), clock=clock,
+            chance=chance, **({"sleep": sleep} if sleep else {}),
+        )  # fmt: skip
+        self.saver = saver_of(saver)
+        self.graph = build_graph(self.kit, state=state, extra=nodes, checkpointer=self.saver)
+        self._driver = Driver(
+            self.graph, self.kit, migrations=migrations or Migrations(), durability=durability,
+            max_age=duration(max_age) if max_age is not None else None,
+        )  # fmt: skip
+
+    # Async doors: each is what happens; the sync ones below only wait for it.
+
+    async def arun(self, goal: str, *, thread: str | None = None, **options: Any) -> Run:
+        """Work on a goal until it is reached, a person is needed, or a limit; see `run`."""
+        return await _last(self.astream(goal, thread=thread, **options))
+
+    async def astream(
+        self,
+        goal: str,
+        *,
+        thread: str | None = None,
+        constraints: Iterable[str] = (),
+        budget: Budget | None = None,
+        update: Mapping[str, Any] | None = None,
+        supersede: bool = False,
+        by: str = "user",
+    ) -> AsyncIterator[Event]:
+        """Work on a goal, and tell what happens."""
+        if not goal.strip():
+            raise SetupError("the goal is empty; say what the agent should reach")
+        thread = str(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
+        run = await self._driver.look(thread)
+        if run.status != "unknown":
+            run = await self._driver.ready(thread)
+        given = await self._driver.beginning(goal, run, supersede=supersede, by=by)
+        record = self._driver.budget(budget, run.state)
+        given |= {"budget": record} if record else {}
+        given |= {"constraints": list(constraints)} if constraints else {}
+        given |= dict(update or {})
+        self.kit.checker.check("(input)", given)
+        async for event in self._driver.events(thread, given):
+            yield event
+
+    async def aresume(self, thread: str, **options: Any) -> Run:
+        """Go on with a thread, with answers or without; see `resume`."""
+        return await _last(self.astream_resume(thread, **options))
+
+    async def astream_resume(
+        self,
+        thread: str,
+        *,
+        approve: str | Iterable[str] = (),
+        reject: str | Iterable[str] | Mapping[str, str] = (),
+        edit: Mapping[str, Mapping[str, Any]] | None = None,
+        respond: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
+        by: str = "user",
+    ) -> AsyncIterator[Event]:
+        """Go on with a thread, and tell what happens."""
+        thread = str(thread)
+        run = await self._driver.ready(thread)
+        answers = gathered(approve=approve, reject=reject, edit=edit, respond=respond)
+        fitting = fitted(answers, run, self.kit.tools, by=by, now=self.kit.clock())
+        if answers and not fitting:
+            yield Ended(thread, run)
+            return
+        record = self._driver.budget(budget, run.state)
+        given = await self._driver.going_on(run, fitting, budget=record)
+        if given is ...:
+            yield Ended(thread, run)
+            return
+        async for event in self._driver.events(thread, given):
+            yield event
+
+    async def astate(self, thread: str) -> Run:
+        """Give where a thread stands, without touching it."""
+        return await self._driver.look(str(thread))
+
+    async def afork(
+        self,
+        address: str,
+        *,
+        thread: str | None = None,
+        update: Mapping[str, Any] | None = None,
+        node: str | None = None,
+    ) -> Run:
+        """Make a new thread of a step of another; see `fork`."""
+        name = thread or f"t-{uuid.uuid4().hex[:12]}"
+        await fork(self._driver, address, thread=name, update=update, node=node)
+        return await self._driver.look(name)
+
+    # Sync doors: they work in a script and inside the running loop of a notebook.
+
+    def run(self, goal: str, *, thread: str | None = None, progress: bool = True, **options: Any) -> Run:
+        """Work on a goal until it is reached, a person is needed, or a limit.
+
+        Args:
+            goal: what to reach.
+            thread: the name to resume it by; one is made up if there is none. A finished thread takes a new goal.
+            progress: show one live line, where somebody is looking at a terminal.
+            options: `constraints`; `budget` for this thread; `update` for state keys of your own; `supersede=True` to
+                give up what an unfinished thread is doing or asking; `by` who says so.
+        """
+        return self._wait(_last(self.astream(goal, thread=thread, **options), Line() if progress else None))
+
+    def resume(self, thread: str, *, progress: bool = True, **options: Any) -> Run:
+        """Go on with a thread after a crash, a stop, or with the answers to its reviews.
+
+        Args:
+            thread: its name.
+            progress: show one live line.
+            options: `approve` and `reject` take ids of reviews, `reject` also `{id: why}`; `edit` takes `{id: arguments}`,
+                `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers.
+        """
+        return self._wait(_last(self.astream_resume(thread, **options), Line() if progress else None))
+
+    def stream(self, goal: str, *, thread: str | None = None, **options: Any) -> Iterator[Event]:
+        """Work on a goal, and tell what happens as it happens."""
+        return self._told(self.astream(goal, thread=thread, **options))
+
+    def stream_resume(self, thread: str, **options: Any) -> Iterator[Event]:
+        """Go on with a thread, and tell what happens as it happens."""
+        return self._told(self.astream_resume(thread, **options))
+
+    def state(self, thread: str) -> Run:
+        """Give where a thread stands, without touching it."""
+        return self._wait(self.astate(thread))
+
+    def fork(
+        self,
+        address: str,
+        *,
+        thread: str | None = None,
+        update: Mapping[str, Any] | None = None,
+        node: str | None = None,
+    ) -> Run:
+        """Make a new thread of a step of another, `"ada@3"`; it waits to be resumed. Open questions are asked anew.
+
+        Args:
+            address: the thread and the step.
+            thread: the name of the new thread.
+            update: changes of the state to begin with.
+            node: after which node to go on with the changes, where that is not clear.
+        """
+        return self._wait(self.afork(address, thread=thread, update=update, node=node))
+
+    def threads(self, **wanted: Any) -> list[Any]:
+        """List threads, as `saver.threads` does; what other savers cannot tell is left out."""
+        listed = getattr(self.saver, "threads", None)
+        if listed is not None:
+            return list(listed(**wanted))
+        found = self._wait(_listed(self.saver))
+        return list(dict.fromkeys(found))
+
+    def history(self, thread: str) -> Timeline:
+        """Give the timeline of a thread."""
+        return Timeline(self.saver, str(thread))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return PORTAL.call(work, loop=loop_of(self.saver))
+
+    def _told(self, events: AsyncIterator[Event]) -> Iterator[Event]:
+        """Pass events on while the run goes on elsewhere; it is stopped when nobody listens any more."""
+        queue: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+
+        async def pump() -> None:
+            try:
+                async for event in events:
+                    queue.put(event)
+                queue.put(None)
+            except BaseException as error:
+                queue.put(error)
+                raise
+
+        running = PORTAL.start(pump(), loop=loop_of(self.saver))
+        try:
+            while (event := queue.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+        finally:
+            running.cancel()
+
+
+async def _last(events: AsyncIterator[Event], line: Line | None = None) -> Run:
+    run = None
+    async for event in events:
+        if line is not None:
+            line.see(event)
+        if isinstance(event, Ended):
+            run = event.run
+    if run is None:
+        raise GraphAgentError("the run ended without a word")
+    return run
+
+
+async def _listed(saver: Any) -> list[str]:
+    return [found.config["configurable"]["thread_id"] async for found in saver.alist(None)]

@@ -1,0 +1,115 @@
+"""Answers to reviews: which one each is for, whether it fits, and whether it comes too late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from graph_agent.errors import (
+    ExpiredReviewError,
+    InvalidAnswerError,
+    SettledReviewError,
+    ToolError,
+    UnknownReviewError,
+)
+from graph_agent.nodes.review import schema_of
+from graph_agent.patch import canonical
+from graph_agent.run import Review, Run
+from graph_agent.tools import Toolbox
+
+Answer = dict[str, Any]
+
+
+def gathered(
+    *,
+    approve: str | Iterable[str] = (),
+    reject: str | Iterable[str] | Mapping[str, str] = (),
+    edit: Mapping[str, Mapping[str, Any]] | None = None,
+    respond: Mapping[str, str] | None = None,
+) -> dict[str, Answer]:
+    """Put the answers of a call together, by the id of the review."""
+    found: dict[str, Answer] = {key: {"type": "approve"} for key in _ids(approve)}
+    messages = reject if isinstance(reject, Mapping) else dict.fromkeys(_ids(reject), "")
+    for key, message in messages.items():
+        found[key] = {"type": "reject", **({"message": message} if message else {})}
+    for key, args in (edit or {}).items():
+        found[key] = {"type": "edit", "edited_action": {"name": "", "args": dict(args)}}
+    for key, message in (respond or {}).items():
+        found[key] = {"type": "respond", "message": message}
+    return found
+
+
+def _ids(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def fitted(answers: Mapping[str, Answer], run: Run, tools: Toolbox, *, by: str, now: float) -> dict[str, Answer]:
+    """Give the answers by interrupt; those given before, in the same words, are left out: they are one answer."""
+    open_ = {review.id: review for review in run.reviews}
+    fitting: dict[str, Answer] = {}
+    for key, answer in answers.items():
+        review = open_.get(key)
+        if review is None:
+            _repeated(key, answer, run)
+            continue
+        if review.expires_at is not None and now >= review.expires_at:
+            raise ExpiredReviewError(
+                f"review {key} of {review.description} expired; resume the thread without it, and it may ask anew",
+                review=key, expired_at=review.expires_at,
+            )  # fmt: skip
+        fitting[review.interrupt] = {**_checked(answer, review, tools), "by": by}
+    return fitting
+
+
+def expired(run: Run, now: float) -> dict[str, Answer]:
+    """Give the answers to the reviews that nobody answered in time."""
+    late = [review for review in run.reviews if review.expires_at is not None and now >= review.expires_at]
+    return {review.interrupt: {"type": "expire", "by": "(deadline)"} for review in late}
+
+
+def superseded(run: Run, by: str) -> dict[str, Answer]:
+    """Give the answers to all reviews that new input overtakes."""
+    return {review.interrupt: {"type": "supersede", "by": by} for review in run.reviews}
+
+
+def _checked(answer: Answer, review: Review, tools: Toolbox) -> Answer:
+    if review.kind not in ("tool_approval", "question"):
+        return answer
+    try:
+        if answer["type"] == "edit":
+            args = tools.get(review.tool).checked(answer["edited_action"]["args"])
+            answer = {"type": "edit", "edited_action": {"name": review.tool, "args": args}}
+        TypeAdapter(schema_of({"tool": review.tool})).validate_python(answer)
+    except ToolError as error:
+        raise InvalidAnswerError(f"review {review.id}: {error}", review=review.id) from error
+    except ValidationError as error:
+        kind = "a question takes an answer: respond={id: text}" if review.kind == "question" else str(error)
+        raise InvalidAnswerError(f"review {review.id}: {kind}", review=review.id) from error
+    return answer
+
+
+def _repeated(key: str, answer: Answer, run: Run) -> None:
+    """Let an answer pass that was given before; refuse a different one, with who, when and what."""
+    for call in run.state.get("calls", ()):
+        settled = call.get("review") or {}
+        if settled.get("id") != key or "answer" not in settled:
+            continue
+        if settled["answer"] == answer["type"] and _says_the_same(answer, call):
+            return
+        raise SettledReviewError(
+            f"review {key} was settled: {settled['answer']} by {settled.get('by')} at {settled.get('at')};"
+            " to change it, fork the thread from the step before",
+            review=key, by=settled.get("by"), at=settled.get("at"), answer=settled["answer"],
+        )  # fmt: skip
+    known = ", ".join(f"{review.id} ({review.description})" for review in run.reviews) or "none"
+    raise UnknownReviewError(f"thread {run.thread!r} has no review {key!r}; open are: {known}", review=key)
+
+
+def _says_the_same(answer: Answer, call: Mapping[str, Any]) -> bool:
+    if answer["type"] == "edit":
+        return canonical(answer["edited_action"]["args"]) == canonical(call.get("args"))
+    if answer["type"] in ("respond", "reject") and answer.get("message"):
+        return bool(answer["message"] == call.get("result"))
+    return True

@@ -1,0 +1,59 @@
+"""Forking: a past step becomes the first of a new thread; nothing of the old one is rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langgraph.errors import InvalidUpdateError
+
+from checkpointers import History
+from graph_agent.driving import Driver
+from graph_agent.errors import SetupError, ThreadError
+from graph_agent.migrations import check_graph
+
+RESERVED = frozenset({"__interrupt__", "__resume__", "__error__"})
+
+
+async def fork(
+    driver: Driver, address: str, *, thread: str, update: Mapping[str, Any] | None, node: str | None
+) -> None:
+    """Copy one step of a thread into a new thread, with what its finished tasks wrote; its open questions are asked anew."""
+    saver = driver.graph.checkpointer
+    source, _, _ = address.rpartition("@")
+    source = source or address
+    step = History(saver, source).at(address if "@" in address else f"{address}@-1")
+    if await saver.aget_tuple(driver.config(thread)) is not None:
+        raise ThreadError(f"thread {thread!r} exists; a fork needs a new one", thread=thread)
+    found = await saver.aget_tuple(step.config)
+    check_graph(driver.graph, source, found.checkpoint)
+    if update:
+        driver.kit.checker.check("fork", update)
+    metadata = {**found.metadata, "source": "fork", "parents": {}, "forked_from": f"{source}@{step.number}"}
+    place = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    stored = await saver.aput(place, found.checkpoint, metadata, found.checkpoint["channel_versions"])
+    await _keep_finished(saver, stored, found.pending_writes or [], dropped=bool(update))
+    changes = {**driver.migrations.pending(thread, found.checkpoint["channel_values"])}
+    if changes:
+        await driver.migrate(thread, changes)
+    if update:
+        await _update(driver, thread, update, node)
+
+
+async def _keep_finished(saver: Any, stored: Any, writes: list[Any], *, dropped: bool) -> None:
+    """Keep what finished tasks of the step wrote, so that they are not run again; an update makes them stale."""
+    tasks: dict[str, list[tuple[str, Any]]] = {}
+    for task, channel, value in writes:
+        tasks.setdefault(task, []).append((channel, value))
+    for task, own in tasks.items():
+        if not dropped and not RESERVED & {channel for channel, _ in own}:
+            await saver.aput_writes(stored, own, task)
+
+
+async def _update(driver: Driver, thread: str, update: Mapping[str, Any], node: str | None) -> None:
+    config = driver.config(thread)
+    try:
+        await driver.graph.aupdate_state(config, dict(update), as_node=node)
+    except InvalidUpdateError as error:
+        msg = f"after which node should the fork go on? pass node=…: {error}"
+        raise SetupError(msg, thread=thread) from error

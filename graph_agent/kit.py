@@ -1,0 +1,67 @@
+"""What nodes work with besides their view: model, tools, policies; and the clock and dice that policies lack."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from graph_agent.context import Composer
+from graph_agent.models import Model
+from graph_agent.patch import Checker
+from graph_agent.policies import Budget, Deadline, Retry, ReviewPolicy
+from graph_agent.tools import Toolbox
+
+LONGEST_NAP: Final = 3_600.0
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """Everything that is the same for every step of an agent."""
+
+    model: Model
+    tools: Toolbox
+    composer: Composer
+    checker: Checker
+    prompts: Mapping[str, str]
+    budget: Budget = field(default_factory=Budget)
+    review: ReviewPolicy = field(default_factory=ReviewPolicy)
+    retry: Retry = field(default_factory=Retry)
+    deadline: Deadline = field(default_factory=Deadline)
+    clock: Callable[[], float] = time.time
+    chance: Callable[[], float] = random.random
+    sleep: Sleep = asyncio.sleep
+
+    def now(self) -> str:
+        """Give the time as it is written into records."""
+        return datetime.fromtimestamp(self.clock(), UTC).isoformat()
+
+    def budget_of(self, view: Mapping[str, Any]) -> Budget:
+        """Give the budget that a thread has, this agent's if it has none of its own."""
+        record = view.get("budget")
+        return Budget.of(record) if record else self.budget
+
+    async def wait_until(self, moment: float | None) -> None:
+        """Wait until a moment that may have passed while nothing ran."""
+        if moment is not None and (left := moment - self.clock()) > 0:
+            await self.sleep(min(left, LONGEST_NAP))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a node runs: the thread, and the checkpoint that holds the state it was given."""
+
+    thread: str
+    checkpoint: str
+    writer: str
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], writer: str) -> Where:
+        """Read a LangGraph config."""
+        configurable = config.get("configurable", {})
+        return cls(str(configurable.get("thread_id", "")), str(configurable.get("checkpoint_id", "")), writer)

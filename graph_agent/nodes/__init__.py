@@ -1,0 +1,1 @@
+"""The nodes: one file, one node; each takes its view and gives a patch."""

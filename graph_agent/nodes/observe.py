@@ -1,0 +1,110 @@
+"""observe: results become facts and artifacts, each with its source, its trust and its step. Nothing else does that."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from typing_extensions import TypedDict
+
+from graph_agent.kit import Kit, Where
+from graph_agent.nodes.act import ASK_USER, REPLAN
+from graph_agent.nodes.road import Node
+from graph_agent.patch import Patch, canonical, hashed
+from graph_agent.slicing import utf8_bytes
+from graph_agent.state import Call, outstanding
+
+SUMMARY: Final = 300
+
+
+class ObserveView(TypedDict, total=False):
+    """What observing sees: calls and their results."""
+
+    calls: list[dict[str, Any]]
+    plan: list[dict[str, Any]]
+
+
+async def observe(view: ObserveView, kit: Kit, where: Where) -> Patch:
+    """Take in every result that was not taken in before."""
+    del where
+    patch = Patch()
+    calls = view.get("calls", [])
+    for call in calls:
+        if call.get("status") not in ("waiting", "approved", "retrying") and not call.get("seen"):
+            patch = patch | _taken(cast("Call", call), kit)
+    if outstanding(calls):
+        return patch
+    return patch.set("phase", "reflecting")
+
+
+def _taken(call: Call, kit: Kit) -> Patch:
+    """Take in one result: a working note that answers the call, an artifact, a fact."""
+    note = {"id": f"n-{call['id']}-result", "role": "tool", "content": "", "tool_call_id": call["id"],
+            "step": call.get("step", "")}  # fmt: skip
+    patch = Patch().add("notes", note).add("calls", {"id": call["id"], "seen": True})
+    if call["tool"] == ASK_USER:
+        return patch | _heard(call)
+    if call["tool"] == REPLAN:
+        reason = call["args"].get("reason", "")
+        return patch.fact(reason, source="act", step=call["step"], contradicts=call["step"] or "plan")
+    if call.get("status") in ("done", "answered"):
+        patch = patch | _learned(call)
+    return patch | _written(call, kit)
+
+
+def _heard(call: Call) -> Patch:
+    """Take in what the user said: part of the conversation, and a fact from the user."""
+    if call.get("status") != "answered":
+        return Patch()
+    at = call.get("review", {}).get("at", "")
+    asked = {"id": f"m-{call['id']}", "role": "assistant", "content": call["args"]["question"], "at": at}
+    said = {"id": f"m-{call['id']}-answer", "role": "user", "content": call["result"], "at": at}
+    text = f"{call['args']['question']} {call['result']}"
+    return Patch().add("messages", asked, said).fact(text, source="user", trust="user", step=call["step"])
+
+
+def _learned(call: Call) -> Patch:
+    result = call.get("result", "")
+    by_user = call.get("status") == "answered"
+    trust = "user" if by_user else "tool"
+    what = f"{call['tool']}({canonical(call['args'])})"
+    artifact = {
+        "id": f"a-{call['id']}", "type": call["tool"], "summary": f"{what} → {_first(result)}",
+        "bytes": utf8_bytes(result), "hash": hashlib.sha256(result.encode()).hexdigest(), "source": call["id"],
+        "trust": trust, "step": call["step"],
+    }  # fmt: skip
+    fact = {"id": f"f-{hashed(call['id'])}", "text": f"{what} → {_first(result)}", "source": call["tool"],
+            "trust": trust, "step": call["step"]}  # fmt: skip
+    return Patch().add("artifacts", artifact).add("facts", fact)
+
+
+def _written(call: Call, kit: Kit) -> Patch:
+    """Take in what the tool itself wrote; what it says came from a tool, whatever it claims."""
+    own = call.get("patch")
+    if not own:
+        return Patch()
+    changes: dict[str, Any] = {key: value for key, value in own["changes"].items() if key not in PROTECTED}
+    for key in ("facts", "artifacts"):
+        if key in changes:
+            changes[key] = [_labelled(record, call) for record in changes[key]]
+    del kit
+    return Patch(changes, own["counts"])
+
+
+PROTECTED: Final = ("phase", "halt", "usage", "budget", "decisions", "calls", "schema_version", "prompts")
+
+
+def _labelled(record: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    trust = record.get("trust", "tool")
+    given = "untrusted" if trust == "untrusted" else "tool"
+    source = record.get("source") or call["tool"]
+    return {**record, "trust": given, "step": record.get("step") or call["step"],
+            "source": call["tool"] if source == "agent" else source}  # fmt: skip
+
+
+def _first(text: str) -> str:
+    return text if len(text) <= SUMMARY else f"{text[:SUMMARY]}…"
+
+
+OBSERVE = Node("observe", observe, ObserveView, works_in="executing")

@@ -1,0 +1,135 @@
+"""review: a person decides about one call. The only place that interrupts, and it does nothing before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from langgraph.types import Send, interrupt
+from pydantic import Discriminator
+from typing_extensions import TypedDict
+
+from graph_agent.kit import Kit, Where
+from graph_agent.nodes.act import ASK_USER
+from graph_agent.nodes.road import Goto, Node
+from graph_agent.patch import Patch, canonical, clean, hashed
+
+
+class CallTask(TypedDict, total=False):
+    """What a task about one call is given: the call, and where the agent stands."""
+
+    call: dict[str, Any]
+    phase: str
+    usage: dict[str, Any]
+    budget: dict[str, Any]
+    halt: dict[str, Any]
+    plan: list[dict[str, Any]]
+
+
+class _Signed(TypedDict):
+    by: NotRequired[str]
+    at: NotRequired[str]
+
+
+class Approve(_Signed):
+    """Let the call happen."""
+
+    type: Literal["approve"]
+
+
+class Reject(_Signed):
+    """Do not let it happen; the model is told why."""
+
+    type: Literal["reject"]
+    message: NotRequired[str]
+
+
+class Respond(_Signed):
+    """Answer in place of the tool."""
+
+    type: Literal["respond"]
+    message: str
+
+
+class EditedAction(TypedDict):
+    """The call as it should be."""
+
+    name: str
+    args: dict[str, Any]
+
+
+class Edit(_Signed):
+    """Let it happen with other arguments."""
+
+    type: Literal["edit"]
+    edited_action: EditedAction
+
+
+class Overtaken(_Signed):
+    """Nobody will answer any more: new input came, or the time is up."""
+
+    type: Literal["supersede", "expire"]
+
+
+Answer = Annotated[Approve | Reject | Respond | Edit | Overtaken, Discriminator("type")]
+QuestionAnswer = Annotated[Respond | Reject | Overtaken, Discriminator("type")]
+STATUS: Final = {"reject": "rejected", "respond": "answered", "supersede": "superseded", "expire": "expired"}
+TOLD: Final = {
+    "reject": "The user rejected this call. It was not run. Do not repeat it unless asked to.",
+    "supersede": "The user gave new instructions instead of an answer. The call was not run.",
+    "expire": "Nobody answered in time. The call was not run.",
+}
+
+
+async def review(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
+    """Ask, and write down who answered what."""
+    answer = interrupt(payload(task["call"], where.thread), response_schema=schema_of(task["call"]))
+    return settle(task, answer, kit)
+
+
+def schema_of(call: Mapping[str, Any]) -> Any:
+    """Give the type of the answers that a call takes."""
+    return QuestionAnswer if call["tool"] == ASK_USER else Answer
+
+
+def payload(call: Mapping[str, Any], thread: str) -> dict[str, Any]:
+    """Give what a person is shown: LangChain's per-call form, with what it lacks."""
+    asks = call["tool"] == ASK_USER
+    about = {"thread": thread, "step": call.get("step", ""), "risk": call.get("risk", ""), "hash": call["hash"]}
+    return {
+        "type": "question" if asks else "tool_approval",
+        "tool_call_id": call["id"],
+        "name": call["tool"],
+        "args": call["args"],
+        "description": call["args"]["question"] if asks else f"{call['tool']}({canonical(call['args'])})",
+        "review": {**about, **call["review"]},
+    }
+
+
+def settle(task: CallTask, answer: Mapping[str, Any], kit: Kit) -> tuple[Patch, Goto]:
+    """Turn an answer into what happens next."""
+    call, kind = task["call"], answer["type"]
+    settled = {**call["review"], "answer": kind, "by": answer.get("by", "user"), "at": answer.get("at") or kit.now()}
+    if kind in ("approve", "edit"):
+        changed = {"id": call["id"], "status": "approved", "review": settled}
+        if kind == "edit":
+            args = kit.tools.get(call["tool"]).checked(answer["edited_action"]["args"])
+            settled["before"] = call["args"]
+            changed |= {"args": args, "hash": hashed(call["tool"], canonical(args), length=16)}
+        return Patch().add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
+    said = clean(str(answer.get("message") or TOLD.get(kind, "")))
+    changed = {"id": call["id"], "status": STATUS[kind], "review": settled, "result": said, "by": settled["by"]}
+    patch = Patch().add("calls", changed)
+    if call["tool"] == ASK_USER:
+        patch = patch.add("questions", _answered(call, kind, said, settled))
+    if kind == "supersede":
+        patch = patch.set("halt", {"kind": "superseded", "node": "plan", "reason": "new input"})
+    return patch, "observe"
+
+
+def _answered(call: Mapping[str, Any], kind: str, said: str, settled: Mapping[str, Any]) -> dict[str, Any]:
+    status = "answered" if kind == "respond" else "superseded"
+    return {"id": f"q-{call['id']}", "status": status, "answer": said, "by": settled["by"], "at": settled["at"]}
+
+
+REVIEW = Node("review", review, CallTask, timed=False)

@@ -1,0 +1,170 @@
+"""What every node passes through: budget and deadline before it, checks, counters and phases after, failures beside.
+
+A node gets only the keys of its view and writes only what the checker lets through. What it raises becomes a record in
+the state, with the decision whether to try again, before anybody waits for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, get_type_hints
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Command, Send
+
+from graph_agent.errors import PatchError, PhaseError, SetupError
+from graph_agent.kit import Kit, Where
+from graph_agent.models import is_overflow
+from graph_agent.patch import Patch, clean, hashed
+from graph_agent.phases import illegal
+from graph_agent.policies import kinds_of
+from graph_agent.state import Counters, Failure, current_step, tally
+
+View = Mapping[str, Any]
+Goto = str | Send | list[Send]
+Result = Patch | tuple[Patch, Goto] | Mapping[str, Any]
+Body = Callable[[Any, Kit, Where], Awaitable[Result]]
+STANDING: Final = ("schema_version", "phase", "usage", "budget", "halt", "plan")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: what it is called, what it does, what it reads, and in which phase it works.
+
+    One that decides is counted as a step, and not begun once the budget or the deadline is spent.
+    """
+
+    name: str
+    body: Body
+    view: type[Any]
+    works_in: str | None = None
+    decides: bool = False
+    timed: bool = True
+
+    def reads(self) -> tuple[str, ...]:
+        """Give the keys of its view."""
+        return tuple(get_type_hints(self.view))
+
+
+def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], RunnableConfig], Awaitable[Any]]:
+    """Make the function that LangGraph runs."""
+    keys = node.reads()
+
+    async def run(state: dict[str, Any], config: RunnableConfig) -> Any:
+        where = Where.of(config, node.name)
+        if node.decides and (spent := _spent(state, kit)):
+            return {"phase": "stopped", "halt": {"kind": "stopped", "node": node.name, "reason": spent}}
+        started = kit.clock()
+        view = {key: state[key] for key in keys if key in state}
+        try:
+            async with asyncio.timeout(_limit(node, state, kit)):
+                result = await node.body(view, kit, where)
+            patch, goto = result if isinstance(result, tuple) else (result, None)
+            patch = patch if isinstance(patch, Patch) else Patch(patch)
+            changes = _settled(patch, node, state, kit, kit.clock() - started)
+            return changes if goto is None else Command(update=changes, goto=goto)
+        except (GraphBubbleUp, PatchError, SetupError):
+            raise
+        except Exception as error:  # noqa: BLE001  recorded with all its facts; `recover` decides what becomes of it
+            return _failed(error, node, state, kit, where)
+
+    run.__name__ = node.name
+    return run
+
+
+def _spent(state: View, kit: Kit) -> str:
+    """Say which limit is reached, if one is."""
+    ends = (state.get("budget") or {}).get("deadline_at")
+    if ends is not None and kit.clock() >= ends:
+        return "the deadline of the run has passed"
+    verdict = kit.budget_of(state).exhausted(state.get("usage", {}))
+    return verdict.why if verdict.yes else ""
+
+
+def _limit(node: Node, state: View, kit: Kit) -> float | None:
+    if not node.timed:
+        return None
+    ends = (state.get("budget") or {}).get("deadline_at")
+    left = None if ends is None else max(0.0, ends - kit.clock())
+    return min((limit for limit in (kit.deadline.node, left) if limit is not None), default=None)
+
+
+def _settled(patch: Patch, node: Node, state: View, kit: Kit, seconds: float) -> dict[str, Any]:
+    """Turn a patch into what is written: counters in their places, the phase on its way, everything checked."""
+    if node.decides:
+        patch = patch.count("steps")
+    if node.works_in:
+        patch = patch.count("wall_time", round(seconds, 6))
+    usage = state.get("usage", {})
+    changes = dict(patch.changes)
+    if patch.counts:
+        changes["usage"] = _counted(usage, patch.counts, node.name)
+        pressure = kit.budget_of(state).pressure(tally(usage, changes["usage"]))
+        if pressure.yes and node.decides:
+            changes = dict(Patch(changes).flag(f"budget: {pressure.why}", name="budget_pressure").changes)
+    if (state.get("halt") or {}).get("kind") in ("retry", "resumed") and node.works_in and "halt" not in changes:
+        changes["halt"] = None
+    kit.checker.check(node.name, changes)
+    _check_phase(node, state, changes)
+    return changes
+
+
+def _check_phase(node: Node, state: View, changes: dict[str, Any]) -> None:
+    before: str = state.get("phase") or "idle"
+    works_in = node.works_in or before
+    after = changes.get("phase", works_in)
+    wrong = illegal(before, works_in, after)
+    if wrong:
+        reason = f"the phase cannot go from {wrong[0]} to {wrong[1]}"
+        raise PhaseError(node=node.name, key="phase", path="", reason=reason)
+    if after != before:
+        changes["phase"] = after
+
+
+def _counted(usage: Counters, counts: Mapping[str, float], writer: str) -> Counters:
+    """Give the new value of each counter in the place of this writer: written twice, it counts once."""
+    return {name: {writer: usage.get(name, {}).get(writer, 0) + amount} for name, amount in counts.items()}
+
+
+def _failed(error: Exception, node: Node, state: View, kit: Kit, where: Where) -> dict[str, Any]:
+    """Write down what failed, and the decision about another attempt, before anybody waits."""
+    halt = state.get("halt") or {}
+    attempt = (halt.get("attempt", 0) if halt.get("kind") == "retry" and halt.get("node") == node.name else 0) + 1
+    again = kit.retry.decide(error, attempt=attempt, chance=kit.chance())
+    record = failure(error, node=node.name, state=state, kit=kit, where=where)
+    record["attempt"] = attempt
+    record["retry_at"] = kit.clock() + again.delay if again.yes else None
+    reason = f"{record['error']['type']}: {record['error']['message']} ({again.why})"
+    stuck = {"kind": "failure", "node": node.name, "failure": record["id"], "attempt": attempt, "reason": reason}
+    if is_overflow(error):
+        stuck["shrink"] = halt.get("shrink", 1.0) / 2
+    changes = {"failures": [record], "halt": stuck}
+    kit.checker.check(node.name, changes)
+    return changes
+
+
+def failure(error: BaseException, *, node: str, state: View, kit: Kit, where: Where) -> Failure:
+    """Make the record of something that went wrong, with a snapshot of where the thread stood."""
+    step = current_step(state.get("plan", ()))
+    facts = {k: str(v) for k, v in getattr(error, "facts", {}).items() if k != "repairs"}
+    return {
+        "id": f"x-{hashed(where.checkpoint, node, str(kit.clock()))}",
+        "at": kit.now(),
+        "node": node,
+        "step": step["id"] if step else "",
+        "error": {
+            **facts,
+            "type": type(error).__name__,
+            "kinds": kinds_of(error),
+            "message": clean(str(error))[:2_000],
+        },
+        "snapshot": {
+            "checkpoint": where.checkpoint,
+            "phase": state.get("phase", "idle"),
+            "plan": [dict(step) for step in state.get("plan", ()) if step.get("status") == "open"],
+            "usage": {name: sum(places.values()) for name, places in state.get("usage", {}).items()},
+        },
+    }

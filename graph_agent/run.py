@@ -1,0 +1,142 @@
+"""A run as people hold it: where a thread stands, what it asks, what it answered. Decided on tasks, never on `next`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from graph_agent.errors import RunFailedError
+from graph_agent.state import current_step
+
+Status = Literal["running", "waiting", "done", "failed", "stopped", "crashed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A question to a person, bound to one call and its exact arguments."""
+
+    id: str
+    thread: str
+    kind: str
+    tool: str
+    args: Mapping[str, Any]
+    hash: str
+    risk: str
+    reason: str
+    step: str
+    description: str
+    expires_at: float | None
+    interrupt: str
+    response_schema: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a thread stands after a call."""
+
+    thread: str
+    status: Status
+    state: Mapping[str, Any] = field(repr=False)
+    reviews: tuple[Review, ...] = ()
+    error: str = ""
+
+    @property
+    def answer(self) -> str | None:
+        """Give the final answer, None while there is none."""
+        return self.state.get("answer") if self.status == "done" else None
+
+    @property
+    def phase(self) -> str:
+        """Give the phase."""
+        return str(self.state.get("phase", "idle"))
+
+    @property
+    def plan(self) -> list[dict[str, Any]]:
+        """Give the steps of the plan that are not dropped."""
+        return [step for step in self.state.get("plan", ()) if step.get("status") != "dropped"]
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """Give everything that failed, with its facts."""
+        return list(self.state.get("failures", ()))
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Give what was used: steps, seconds of work, tokens, calls."""
+        return {name: sum(places.values()) for name, places in self.state.get("usage", {}).items()}
+
+    @property
+    def reason(self) -> str:
+        """Say why the run is not simply done."""
+        return self.error or str((self.state.get("halt") or {}).get("reason", ""))
+
+    def raise_for_status(self) -> Run:
+        """Give the run itself, unless it failed."""
+        if self.status == "failed":
+            last = self.failures[-1] if self.failures else None
+            raise RunFailedError(f"thread {self.thread!r} failed: {self.reason}", thread=self.thread, failure=last)
+        return self
+
+    def __str__(self) -> str:
+        step = current_step(self.state.get("plan", ()))
+        done = sum(one.get("status") == "done" for one in self.plan)
+        parts = [f"{self.thread}: {self.status}"]
+        if self.plan:
+            parts.append(f"step {done + 1 if step else done} of {len(self.plan)}{': ' + step['title'] if step else ''}")
+        parts += [f"waits: {review.description} ({review.reason})" for review in self.reviews]
+        if self.reason:
+            parts.append(self.reason)
+        if self.answer is not None:
+            parts.append(self.answer)
+        return " · ".join(parts)
+
+
+def status_of(snapshot: Any, *, running: bool = False) -> Status:
+    """Decide where a thread stands from LangGraph's snapshot of it.
+
+    `next` is empty between a step's writes and its checkpoint, so it proves nothing; tasks, interrupts and errors do.
+    """
+    signs: list[tuple[bool, Status]] = [
+        (snapshot.metadata is None, "unknown"),
+        (running, "running"),
+        (bool(snapshot.interrupts), "waiting"),
+        (any(task.error for task in snapshot.tasks), "failed"),
+        (bool(snapshot.tasks), "crashed"),
+    ]
+    for seen, status in signs:
+        if seen:
+            return status
+    ended: dict[str, Status] = {"error": "failed", "stopped": "stopped"}
+    return ended.get(snapshot.values.get("phase", "idle"), "done")
+
+
+def run_of(thread: str, snapshot: Any, *, running: bool = False) -> Run:
+    """Make a run of LangGraph's snapshot."""
+    status = status_of(snapshot, running=running)
+    errors = [str(task.error) for task in snapshot.tasks if task.error]
+    reviews = tuple(review_of(thread, one) for one in snapshot.interrupts) if status == "waiting" else ()
+    return Run(thread, status, snapshot.values or {}, reviews, "; ".join(errors))
+
+
+def review_of(thread: str, interrupt: Any) -> Review:
+    """Make a review of an interrupt; one of a node of the user's own has only its value."""
+    value: Mapping[str, Any] = (
+        interrupt.value if isinstance(interrupt.value, Mapping) else {"description": str(interrupt.value)}
+    )
+    about = value.get("review", {})
+    return Review(
+        id=about.get("id", interrupt.id),
+        thread=thread,
+        kind=value.get("type", "interrupt"),
+        tool=value.get("name", ""),
+        args=value.get("args", {}),
+        hash=about.get("hash", ""),
+        risk=about.get("risk", ""),
+        reason=about.get("reason", ""),
+        step=about.get("step", ""),
+        description=value.get("description", ""),
+        expires_at=about.get("expires_at"),
+        interrupt=interrupt.id,
+        response_schema=interrupt.response_schema,
+    )
