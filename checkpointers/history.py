@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from checkpointers.diffing import Diff, Kind, compare, kind_of, same, told
 from checkpointers.errors import HistoryError, UnknownPathError, UnknownStepError
@@ -47,6 +47,8 @@ class History:
     `history[3]` is the step with the number 3, `history[-1]` the newest. Nothing of it writes or needs the graph.
     """
 
+    step_type: ClassVar[type[Step]] = Step
+
     def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, *, ns: str = "") -> None:
         """List the steps of a thread; `ns` is the namespace of a subgraph."""
         self._timeline = Timeline(saver, str(thread), ns)
@@ -62,15 +64,15 @@ class History:
 
     def __iter__(self) -> Iterator[Step]:
         """Go through the steps, oldest first."""
-        return (Step(self._timeline, info) for info in self._timeline.infos.values())
+        return (self.step_type(self._timeline, info) for info in self._timeline.infos.values())
 
     def __getitem__(self, number: int) -> Step:
         """Give a step by its number, or from the newest back."""
         infos = self._timeline.infos
         if number in infos:
-            return Step(self._timeline, infos[number])
+            return self.step_type(self._timeline, infos[number])
         if -len(infos) <= number < 0:
-            return Step(self._timeline, list(infos.values())[number])
+            return self.step_type(self._timeline, list(infos.values())[number])
         raise self._timeline.unknown(number)
 
     def __repr__(self) -> str:
@@ -90,7 +92,7 @@ class History:
             return self[int(rest)]
         found = [rest] if rest in self._timeline.by_id else self._like(rest)
         if len(found) == 1:
-            return Step(self._timeline, self._timeline.by_id[found[0]])
+            return self.step_type(self._timeline, self._timeline.by_id[found[0]])
         known = f"begins {len(found)} ids: {', '.join(found[:SHOWN])}" if found else "begins no checkpoint's id"
         newest = f"{self.thread}@{self._timeline.head.number}"
         msg = f"{rest!r} is no step of thread {self.thread!r}: it {known}; the newest step is {newest}"
@@ -108,7 +110,7 @@ class History:
         with a dot in it.
         """
         parts = parse(path)
-        chain = [Step(self._timeline, info) for info in self._timeline.ancestry()]
+        chain = [self.step_type(self._timeline, info) for info in self._timeline.ancestry()]
         found = [blamed for step in chain if step.rewrote(str(parts[0])) for blamed in _blamed(step, parts)]
         if not found:
             raise UnknownPathError(path, f"thread {self.thread!r}", near(chain[0].values, parts))
@@ -119,7 +121,7 @@ class History:
 
         It must stay true once it is. Of n steps at most log2(n) + 1 are looked at.
         """
-        chain = [Step(self._timeline, info) for info in reversed(self._timeline.ancestry())]
+        chain = [self.step_type(self._timeline, info) for info in reversed(self._timeline.ancestry())]
         place = bisect_left(range(len(chain)), x=True, key=lambda index: bool(predicate(chain[index])))
         return chain[place] if place < len(chain) else None
 

@@ -42,7 +42,7 @@ T = TypeVar("T")
 class Agent:
     """An agent whose threads can always be resumed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a thing people set; all but the first are named and optional
         self,
         model: str | BaseChatModel,
         *,
@@ -203,8 +203,8 @@ class Agent:
         Args:
             thread: its name.
             progress: show one live line.
-            options: `approve` and `reject` take ids of reviews, `reject` also `{id: why}`; `edit` takes `{id: arguments}`,
-                `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers.
+            options: `approve` and `reject` take ids of reviews, `reject` also `{id: why}`; `edit` takes
+                `{id: arguments}`, `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers.
         """
         return self._wait(_last(self.astream_resume(thread, **options), Line() if progress else None))
 

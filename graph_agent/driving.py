@@ -136,7 +136,7 @@ class Driver:
         return None
 
     async def ready(self, thread: str) -> Run:
-        """Look at a thread that is to go on: it must exist, be young enough and fit this code; then bring it up to date."""
+        """Look at a thread that is to go on: it must exist, be young enough, fit this code; bring it up to date."""
         snapshot = await self.graph.aget_state(self.config(thread))
         if snapshot.metadata is None:
             raise UnknownThreadError(f"there is no thread {thread!r}; begin it with run(goal, thread=…)", thread=thread)
@@ -165,12 +165,12 @@ class Driver:
         age = timedelta(seconds=self.kit.clock() - datetime.fromisoformat(created_at).timestamp())
         if age > self._max_age:
             raise ExpiredThreadError(
-                f"thread {thread!r} was last written {age} ago, and may be resumed for {self._max_age}; fork it to go on",
+                f"thread {thread!r} was last written {age} ago, over the {self._max_age} it may be resumed; fork it",
                 thread=thread, age=age.total_seconds(),
             )  # fmt: skip
 
     def budget(self, given: Budget | None, state: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Give the budget to write: a new one if there is one, the agent's for a new thread; with the run's deadline."""
+        """Give the budget to write: a new one, the agent's for a new thread, or none; with the deadline of the run."""
         record = given.record() if given else (None if state.get("budget") else self.kit.budget.record())
         seconds = self.kit.deadline.run
         if seconds is None:

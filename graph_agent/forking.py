@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +19,11 @@ RESERVED = frozenset({"__interrupt__", "__resume__", "__error__"})
 async def fork(
     driver: Driver, address: str, *, thread: str, update: Mapping[str, Any] | None, node: str | None
 ) -> None:
-    """Copy one step of a thread into a new thread, with what its finished tasks wrote; its open questions are asked anew."""
+    """Copy a step of a thread into a new thread, with what its finished tasks wrote; open questions are asked again."""
     saver = driver.graph.checkpointer
     source, _, _ = address.rpartition("@")
     source = source or address
-    step = History(saver, source).at(address if "@" in address else f"{address}@-1")
+    step = await asyncio.to_thread(lambda: History(saver, source).at(address if "@" in address else f"{address}@-1"))
     if await saver.aget_tuple(driver.config(thread)) is not None:
         raise ThreadError(f"thread {thread!r} exists; a fork needs a new one", thread=thread)
     found = await saver.aget_tuple(step.config)
@@ -31,7 +32,8 @@ async def fork(
         driver.kit.checker.check("fork", update)
     metadata = {**found.metadata, "source": "fork", "parents": {}, "forked_from": f"{source}@{step.number}"}
     place = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-    stored = await saver.aput(place, found.checkpoint, metadata, found.checkpoint["channel_versions"])
+    checkpoint = {**found.checkpoint, "ts": driver.kit.now()}
+    stored = await saver.aput(place, checkpoint, metadata, checkpoint["channel_versions"])
     await _keep_finished(saver, stored, found.pending_writes or [], dropped=bool(update))
     changes = {**driver.migrations.pending(thread, found.checkpoint["channel_values"])}
     if changes:

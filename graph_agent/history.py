@@ -1,33 +1,70 @@
-"""The agent's reading of a timeline: what it saw, what it wrote, what it decided."""
+"""The agent's reading of a timeline: what it was shown, what it decided, what it wrote."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from checkpointers import History
+from checkpointers.step import Step
 from graph_agent.context import again, digest_of
 from graph_agent.slicing import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a model was shown for one decision; `exact` says that it is proved to be just that."""
+
+    messages: list[Message] = field(repr=False)
+    items: list[tuple[str, str, str]]
+    left_out: Mapping[str, int]
+    left_out_bytes: int
+    budget: int
+    exact: bool
+
+    def __str__(self) -> str:
+        """Give the messages as text."""
+        return "\n\n".join(f"--- {message['role']}\n{message['content']}" for message in self.messages)
+
+
+class Moment(Step):
+    """One step of an agent's thread."""
+
+    __slots__ = ()
+
+    @property
+    def patch(self) -> dict[str, Any]:
+        """What was written: of lists, only the records that are new or changed."""
+        before = self.before
+        return {key: _news(before.get(key), value) for key, value in self.wrote.items()}
+
+    @property
+    def decisions(self) -> list[dict[str, Any]]:
+        """The decisions that were made in this step."""
+        return list(_news(self.before.get("decisions"), self.values.get("decisions", [])))
+
+    @property
+    def saw(self) -> Shown | None:
+        """What the model was shown in this step: the exact messages, and why each item; None if it was not asked."""
+        record = next((one["saw"] for one in self.decisions if one.get("saw")), None)
+        if record is None:
+            return None
+        view = self._timeline.values_of(self._timeline.by_id[record["checkpoint"]])
+        messages = again(view, record, self.values.get("prompts", {}).get(record["prompt"], ""))
+        items = [(kind, key, reason) for kind, key, reason, _ in record["items"]]
+        exact = digest_of(messages) == record["digest"]
+        return Shown(messages, items, record["left_out"], record["left_out_bytes"], record["budget"], exact)
 
 
 class Timeline(History):
     """The steps of an agent's thread; each knows what the model was shown and what was written."""
 
-    def decisions(self, number: int) -> list[dict[str, Any]]:
-        """Give the decisions that were made in a step."""
-        step = self[number]
-        before = {one["id"] for one in (self[step.parent].values.get("decisions", ()) if step.parent else ())}
-        return [one for one in step.values.get("decisions", ()) if one["id"] not in before]
+    step_type: ClassVar[type[Step]] = Moment
 
-    def context(self, number: int) -> list[Message]:
-        """Give the exact messages that the model was sent for the decision of a step; empty if it was not asked."""
-        asked = [one for one in self.decisions(number) if one.get("saw")]
-        if not asked:
-            return []
-        saw = asked[0]["saw"]
-        view = self.at(saw["checkpoint"]).values
-        template = self[number].values.get("prompts", {}).get(saw["prompt"], "")
-        messages = again(view, saw, template)
-        if digest_of(messages) != saw["digest"]:
-            note = {"id": "changed", "role": "system", "content": "(put together otherwise than it was then)"}
-            return [note, *messages]
-        return messages
+
+def _news(before: Any, after: Any) -> Any:
+    if not isinstance(after, list) or not all(isinstance(one, Mapping) and "id" in one for one in after):
+        return after
+    known = {one["id"]: one for one in before or ()}
+    return [one for one in after if known.get(one["id"]) != one]

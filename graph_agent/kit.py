@@ -58,10 +58,9 @@ class Where:
 
     thread: str
     checkpoint: str
-    writer: str
+    task: str
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], writer: str) -> Where:
-        """Read a LangGraph config."""
-        configurable = config.get("configurable", {})
-        return cls(str(configurable.get("thread_id", "")), str(configurable.get("checkpoint_id", "")), writer)
+    def of(cls, info: Any) -> Where:
+        """Read what LangGraph says of the task."""
+        return cls(info.thread_id or "", info.checkpoint_id, info.task_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
@@ -156,7 +155,7 @@ def retryable(error: BaseException) -> Verdict:
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         return Verdict(status in STATUSES, f"{name} with status {status}")
-    transient = isinstance(error, ConnectionError | TimeoutError | asyncio.TimeoutError) or any(
+    transient = isinstance(error, ConnectionError | TimeoutError) or any(
         kind in ("APIConnectionError", "TransportError", "Timeout", "ConnectionError", "StreamChunkTimeoutError")
         for kind in kinds_of(error)
     )

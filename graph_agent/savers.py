@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 from checkpointers import open_saver
 from checkpointers.official import borrowed
@@ -30,6 +31,4 @@ def loop_of(saver: Any) -> asyncio.AbstractEventLoop | None:
 
 def _is_async(saver: Any) -> bool:
     own = type(saver).aget_tuple
-    if own is BaseCheckpointSaver.aget_tuple:
-        return False
-    return not any(kind.__name__ == "SqliteSaver" and kind.aget_tuple is own for kind in type(saver).__mro__)
+    return own not in (BaseCheckpointSaver.aget_tuple, SqliteSaver.aget_tuple)

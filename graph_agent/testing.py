@@ -38,9 +38,9 @@ class ScriptedModel(BaseChatModel):
     """A chat model that says what a script says, by node: `ScriptedModel(plan=[["look"]], act=[calls(…), "found it"])`.
 
     A line of `plan` is a list of titles; of `reflect`, `"continue"`, `"replan"` or `"stop"`; of `act` and `answer`,
-    text or `calls(…)`. A line may be a dict (a structure), an exception to raise, or a function of the messages that gives
-    a line. Which line is said follows from how many decisions the thread has of that node, so a script goes on where
-    it was after a restart. A script that is at its end repeats its last line, where `strict` is false.
+    text or `calls(…)`. A line may be a dict (a structure), an exception to raise, or a function of the messages that
+    gives a line. Which line is said follows from how many decisions the thread has of that node, so a script goes on
+    where it was after a restart. A script that is at its end repeats its last line, where `strict` is false.
     """
 
     script: dict[str, list[Any]] = Field(default_factory=dict)

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_type_hints
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
+from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
 from graph_agent.errors import PatchError, PhaseError, SetupError
@@ -49,12 +49,12 @@ class Node:
         return tuple(get_type_hints(self.view))
 
 
-def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], RunnableConfig], Awaitable[Any]]:
+def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awaitable[Any]]:
     """Make the function that LangGraph runs."""
     keys = node.reads()
 
-    async def run(state: dict[str, Any], config: RunnableConfig) -> Any:
-        where = Where.of(config, node.name)
+    async def run(state: dict[str, Any], runtime: Runtime[Any]) -> Any:
+        where = Where.of(runtime.execution_info)
         if node.decides and (spent := _spent(state, kit)):
             return {"phase": "stopped", "halt": {"kind": "stopped", "node": node.name, "reason": spent}}
         started = kit.clock()
