@@ -8,7 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
@@ -59,7 +59,7 @@ class Agent:
         nodes: Sequence[tuple[str, Node]] = (),
         migrations: Migrations | None = None,
         max_age: str | float | timedelta | None = None,
-        durability: str = "sync",
+        checkpoint: Literal["step", "iteration", "phase"] = "step",
         clock: Callable[[], float] = time.time,
         sleep: Sleep | None = None,
         chance: Callable[[], float] = random.random,
@@ -81,7 +81,8 @@ class Agent:
             nodes: nodes of your own, each with the name of the node that it comes before.
             migrations: how old state becomes new.
             max_age: how long after its last step a thread may be resumed, as `"30d"`.
-            durability: LangGraph's: with anything but `sync`, a crash may repeat what was done.
+            checkpoint: when to save: after every step; after every turn of the loop, or when the phase changes. After a
+                crash, what came since is done again, so the last two are for tools that are `read_only`.
             clock: gives the time; for tests.
             sleep: lets time pass; for tests.
             chance: gives a number between 0 and 1; for tests.
@@ -98,7 +99,7 @@ class Agent:
         self.saver = saver_of(saver)
         self.graph = build_graph(self.kit, state=state, extra=nodes, checkpointer=self.saver)
         self._driver = Driver(
-            self.graph, self.kit, migrations=migrations or Migrations(), durability=durability,
+            self.graph, self.kit, migrations=migrations or Migrations(), checkpoint=_granularity(checkpoint, box),
             max_age=duration(max_age) if max_age is not None else None,
         )  # fmt: skip
 
@@ -274,6 +275,17 @@ class Agent:
                 yield event
         finally:
             running.cancel()
+
+
+def _granularity(checkpoint: str, tools: Toolbox) -> str:
+    """Refuse to save seldom where a crash would make an effect happen twice."""
+    if checkpoint not in ("step", "iteration", "phase"):
+        raise SetupError(f"checkpoint={checkpoint!r} is none of 'step', 'iteration', 'phase'")
+    risky = [tool.name for tool in tools if tool.risk != "read_only"]
+    if checkpoint != "step" and risky:
+        msg = f"with checkpoint={checkpoint!r} a crash would run {risky[0]!r} twice; keep 'step', which is the default"
+        raise SetupError(msg, tools=risky)
+    return checkpoint
 
 
 async def _last(events: AsyncIterator[Event], line: Line | None = None) -> Run:

@@ -197,9 +197,10 @@ def _query(view: View) -> str:
 
 
 def _said(view: View) -> list[Message]:
-    """Give the conversation, then the working notes of the plan that is being followed."""
+    """Give the conversation, then the working notes of the current step; of the whole plan once it is done."""
     plan = view.get("plan", ())
-    following = {step["id"] for step in plan if step.get("status") != "dropped"}
+    step = current_step(plan)
+    following = {step["id"]} if step else {step["id"] for step in plan if step.get("status") != "dropped"}
     results = {call["id"]: call.get("result", "") for call in view.get("calls", ())}
     notes = [
         {**_plain(note), "content": _told(results[note["tool_call_id"]], note["tool_call_id"])}

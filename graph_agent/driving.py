@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from langgraph.errors import InvalidUpdateError
+from langgraph.errors import GraphDrained, InvalidUpdateError
+from langgraph.runtime import RunControl
 from langgraph.types import Command
 
 from graph_agent.answers import expired, superseded
@@ -19,7 +20,7 @@ from graph_agent.errors import (
     UnknownThreadError,
     WaitingThreadError,
 )
-from graph_agent.events import Asked, Ended, Event, event_of
+from graph_agent.events import Asked, Ended, Event, Finished, event_of
 from graph_agent.kit import Kit
 from graph_agent.migrations import Migrations, check_graph, fingerprint
 from graph_agent.patch import clean, hashed
@@ -34,11 +35,11 @@ class Driver:
     """The graph of an agent, and the threads it drives in this process."""
 
     def __init__(
-        self, graph: Any, kit: Kit, *, migrations: Migrations, durability: str, max_age: timedelta | None
+        self, graph: Any, kit: Kit, *, migrations: Migrations, checkpoint: str, max_age: timedelta | None
     ) -> None:
         """Take a compiled graph."""
         self.graph, self.kit, self.migrations = graph, kit, migrations
-        self._durability, self._max_age = durability, max_age
+        self._checkpoint, self._max_age = checkpoint, max_age
         self._active: set[str] = set()
         self._lock = threading.Lock()
         self._metadata = {"graph": fingerprint(graph), "schema_version": migrations.version}
@@ -57,20 +58,39 @@ class Driver:
         """Run a thread from an input, an answer or nothing, and tell what happens until it stands."""
         self._begin(thread)
         try:
-            steps = self.graph.astream(
-                given, self.config(thread), stream_mode="tasks", version="v2", durability=self._durability
-            )
-            async with aclosing(steps) as stream:
-                async for part in stream:
-                    event = event_of(thread, part["data"])
-                    if event is not None:
+            while given is not ...:
+                control = RunControl()
+                async with aclosing(self._segment(thread, given, control)) as segment:
+                    async for event in segment:
                         yield event
+                given = None if control.drain_requested else ...
         finally:
             self._active.discard(thread)
         run = await self.look(thread)
         for review in run.reviews:
             yield Asked(thread, review)
         yield Ended(thread, run)
+
+    async def _segment(self, thread: str, given: Any, control: RunControl) -> AsyncGenerator[Event]:
+        """Run until the thread stands, or until it is time for a checkpoint."""
+        durability = "sync" if self._checkpoint == "step" else "exit"
+        steps = self.graph.astream(
+            given, self.config(thread), stream_mode="tasks", version="v2", durability=durability, control=control
+        )
+        try:
+            async with aclosing(steps) as stream:
+                async for part in stream:
+                    event = event_of(thread, part["data"])
+                    if event is not None:
+                        yield event
+                    if self._checkpoint != "step" and isinstance(event, Finished) and self._is_due(event):
+                        control.request_drain("checkpoint")
+        except GraphDrained:
+            return
+
+    def _is_due(self, event: Finished) -> bool:
+        """Tell whether a checkpoint is due: after a turn of the loop, or when the phase changed."""
+        return event.node == "reflect" if self._checkpoint == "iteration" else "phase" in event.patch
 
     def _begin(self, thread: str) -> None:
         with self._lock:

@@ -50,7 +50,9 @@ class Moment(Step):
         record = next((one["saw"] for one in self.decisions if one.get("saw")), None)
         if record is None:
             return None
-        view = self._timeline.values_of(self._timeline.by_id[record["checkpoint"]])
+        source = self._timeline.by_id.get(record["checkpoint"])
+        # A state that was not saved, or was dropped since, is told as its neighbour has it; `exact` is then false.
+        view = self._timeline.values_of(source) if source else self.values
         messages = again(view, record, self.values.get("prompts", {}).get(record["prompt"], ""))
         items = [(kind, key, reason) for kind, key, reason, _ in record["items"]]
         exact = digest_of(messages) == record["digest"]
