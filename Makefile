@@ -1,5 +1,5 @@
-# Two commands for a newcomer: `make demo` comes with the agent; `make test` works now. Everything is installed into
-# .venv from pinned versions; only Python >= 3.11 and make are needed.
+# Two commands for a newcomer: `make demo` and `make test`. Everything is installed into .venv from pinned versions; only
+# Python >= 3.11 and make are needed.
 
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 VENV := .venv
@@ -7,7 +7,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: test fast lint types bench conformance clean
+.PHONY: demo test fast lint types bench conformance clean
+
+demo: $(READY)
+	$(BIN)/python -m graph_agent.demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS)

@@ -196,7 +196,7 @@ class Agent:
             options: `constraints`; `budget` for this thread; `update` for state keys of your own; `supersede=True` to
                 give up what an unfinished thread is doing or asking; `by` who says so.
         """
-        return self._wait(_last(self.astream(goal, thread=thread, **options), Line() if progress else None))
+        return self._wait(_last(self.astream(goal, thread=thread, **options), self._line(progress)))
 
     def resume(self, thread: str, *, progress: bool = True, **options: Any) -> Run:
         """Go on with a thread after a crash, a stop, or with the answers to its reviews.
@@ -207,7 +207,7 @@ class Agent:
             options: `approve` and `reject` take ids of reviews, `reject` also `{id: why}`; `edit` takes
                 `{id: arguments}`, `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers.
         """
-        return self._wait(_last(self.astream_resume(thread, **options), Line() if progress else None))
+        return self._wait(_last(self.astream_resume(thread, **options), self._line(progress)))
 
     def stream(self, goal: str, *, thread: str | None = None, **options: Any) -> Iterator[Event]:
         """Work on a goal, and tell what happens as it happens."""
@@ -250,6 +250,9 @@ class Agent:
     def history(self, thread: str) -> Timeline:
         """Give the timeline of a thread."""
         return Timeline(self.saver, str(thread))
+
+    def _line(self, progress: bool) -> Line | None:  # noqa: FBT001  handed on as it was given
+        return Line(budget=self.kit.budget) if progress else None
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return PORTAL.call(work, loop=loop_of(self.saver))

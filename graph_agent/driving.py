@@ -58,11 +58,13 @@ class Driver:
         """Run a thread from an input, an answer or nothing, and tell what happens until it stands."""
         self._begin(thread)
         try:
+            over = await self._over(thread) if given is None else frozenset()
             while given is not ...:
                 control = RunControl()
                 async with aclosing(self._segment(thread, given, control)) as segment:
-                    async for event in segment:
-                        yield event
+                    async for task, event in segment:
+                        if task not in over:
+                            yield event
                 given = None if control.drain_requested else ...
         finally:
             self._active.discard(thread)
@@ -71,7 +73,12 @@ class Driver:
             yield Asked(thread, review)
         yield Ended(thread, run)
 
-    async def _segment(self, thread: str, given: Any, control: RunControl) -> AsyncGenerator[Event]:
+    async def _over(self, thread: str) -> frozenset[str]:
+        """Give the tasks that ended before a crash: LangGraph tells of them again, though they do not run again."""
+        snapshot = await self.graph.aget_state(self.config(thread))
+        return frozenset(task.id for task in snapshot.tasks if task.result is not None)
+
+    async def _segment(self, thread: str, given: Any, control: RunControl) -> AsyncGenerator[tuple[str, Event]]:
         """Run until the thread stands, or until it is time for a checkpoint."""
         durability = "sync" if self._checkpoint == "step" else "exit"
         steps = self.graph.astream(
@@ -82,7 +89,7 @@ class Driver:
                 async for part in stream:
                     event = event_of(thread, part["data"])
                     if event is not None:
-                        yield event
+                        yield part["data"]["id"], event
                     if self._checkpoint != "step" and isinstance(event, Finished) and self._is_due(event):
                         control.request_drain("checkpoint")
         except GraphDrained:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from graph_agent.policies import Budget
 from graph_agent.run import Review, Run
-from graph_agent.state import current_step
+from graph_agent.state import Counters, current_step, tally, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,38 +65,51 @@ def event_of(thread: str, data: Mapping[str, Any]) -> Event | None:
 
 
 class Line:
-    """One live line: phase, position in the plan, tool, tokens. Silent where nobody is looking."""
+    """One live line: phase, position in the plan, tool, tokens, budget. Silent where nobody is looking."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        """Write to a terminal, stderr by default."""
+    def __init__(self, stream: TextIO | None = None, *, budget: Budget | None = None) -> None:
+        """Write to a terminal, stderr by default, or below the cell of a notebook."""
         self._stream = stream or sys.stderr
-        self._shown = self._stream.isatty()
-        self._state: dict[str, Any] = {"plan": {}, "tokens": 0.0, "phase": "", "doing": ""}
+        self._notebook = _notebook() if stream is None else None
+        self._shown = self._stream.isatty() and self._notebook is None
+        self._budget = budget or Budget()
+        self._usage: Counters = {}
+        self._plan: dict[str, dict[str, Any]] = {}
+        self._phase = self._doing = ""
 
     def see(self, event: Event) -> None:
         """Show what an event changes."""
         if isinstance(event, Started):
-            self._state["doing"] = event.tool or event.node
+            self._doing = event.tool or event.node
         elif isinstance(event, Finished):
-            self._learn(event.patch)
+            self._phase = event.patch.get("phase", self._phase)
+            self._usage = tally(self._usage, event.patch.get("usage", {}))
+            for step in event.patch.get("plan", ()):
+                self._plan.setdefault(step["id"], {}).update(step)
+        text = "" if isinstance(event, Ended) else self.text()
         if self._shown:
-            text = "" if isinstance(event, Ended) else self.text()
             self._stream.write(f"\r\x1b[2K{text}")
             self._stream.flush()
+        elif self._notebook:
+            self._notebook(text)
 
     def text(self) -> str:
         """Give the line."""
-        plan = list(self._state["plan"].values())
+        plan = [step for step in self._plan.values() if step.get("status") != "dropped"]
         step = current_step(plan)
         done = sum(one.get("status") == "done" for one in plan)
-        where = f"{done}/{len(plan)} {step['title'][:40] if step else ''}" if plan else ""
-        parts = [self._state["phase"], where, self._state["doing"], f"{self._state['tokens']:,.0f} tokens"]
+        where = f"{done}/{len(plan)} {step['title'][:40] if step else ''}".strip() if plan else ""
+        used = max(self._budget.spent(self._usage).values(), default=0.0)
+        tokens = f"{total(self._usage, 'llm_tokens'):,.0f} tokens"
+        parts = [self._phase, where, self._doing, tokens, f"{used:.0%} of the budget"]
         return " · ".join(part for part in parts if part)
 
-    def _learn(self, patch: Mapping[str, Any]) -> None:
-        self._state["phase"] = patch.get("phase", self._state["phase"])
-        for step in patch.get("plan", ()):
-            self._state["plan"].setdefault(step["id"], {}).update(step)
-        for places in (patch.get("usage", {}).get("llm_tokens", {}),):
-            self._state.setdefault("places", {}).update(places)
-            self._state["tokens"] = sum(self._state["places"].values())
+
+def _notebook() -> Callable[[str], None] | None:
+    """Give what shows a line below the cell of a notebook, None anywhere else."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if type(shell).__name__ != "ZMQInteractiveShell":
+        return None
+    display = sys.modules["IPython"].display
+    handle = display.display(display.Pretty(""), display_id=True)
+    return lambda text: handle.update(display.Pretty(text))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from checkpointers import History
 from checkpointers.step import Step
@@ -63,6 +63,14 @@ class Timeline(History):
     """The steps of an agent's thread; each knows what the model was shown and what was written."""
 
     step_type: ClassVar[type[Step]] = Moment
+
+    def __iter__(self) -> Iterator[Moment]:
+        """Go through the steps, oldest first."""
+        return cast("Iterator[Moment]", super().__iter__())
+
+    def __getitem__(self, number: int) -> Moment:
+        """Give a step by its number, or from the newest back."""
+        return cast("Moment", super().__getitem__(number))
 
 
 def _news(before: Any, after: Any) -> Any:

@@ -9,13 +9,14 @@ from typing_extensions import TypedDict
 
 from graph_agent.errors import ToolError
 from graph_agent.kit import Kit, Where
-from graph_agent.nodes.deciding import about, decided, question
+from graph_agent.nodes.deciding import about, decided, question, within_budget
 from graph_agent.nodes.road import Node
 from graph_agent.patch import Patch, canonical, hashed
 from graph_agent.state import Call, current_step
 
 ASK_USER: Final = "ask_user"
 REPLAN: Final = "replan"
+DONE: Final = "the step is done"
 _OWN: Final = [
     {
         "type": "function",
@@ -51,6 +52,7 @@ class ActView(TypedDict, total=False):
     halt: dict[str, Any]
 
 
+@within_budget
 async def act(view: ActView, kit: Kit, where: Where) -> Patch:
     """Ask what to do next on the current step."""
     asked = await question("act", view, kit, where)
@@ -59,7 +61,7 @@ async def act(view: ActView, kit: Kit, where: Where) -> Patch:
     name = step["id"] if step else ""
     known = {call["id"] for call in view.get("calls", ())}
     calls = [_call(one, index, view=view, kit=kit, where=where, known=known) for index, one in enumerate(reply.calls)]
-    chose = ", ".join(f"{call['tool']}({canonical(call['args'])})" for call in calls) or "the step is done"
+    chose = ", ".join(f"{call['tool']}({canonical(call['args'])})" for call in calls) or DONE
     record = decided(
         "act", view=view, kit=kit, where=where, asked=asked, chose=chose, why=reply.text, tokens=reply.tokens,
         repairs=reply.repairs,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,15 @@ def test_the_notebook_runs_inside_a_loop(tmp_path: Path, monkeypatch: pytest.Mon
         test_the_notebook_runs(tmp_path, monkeypatch)
 
     asyncio.run(cell())
+
+
+def test_the_other_examples_run(tmp_path: Path) -> None:
+    """Every further Python block of the documentation runs, in order, without a model or a network."""
+    script_ = tmp_path / "doc.py"
+    script_.write_text("\n".join(blocks()[1:]))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script_)],
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert "waits: delete" in done.stdout
