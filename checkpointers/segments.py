@@ -8,6 +8,7 @@ deleted since leaves an empty place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 import ormsgpack
@@ -40,26 +41,30 @@ class MissingElementError(KeyError):
 class Segment:
     """One sealed row, opened."""
 
-    __slots__ = ("_body", "_ends", "prefix", "whole")
+    __slots__ = ("_body", "_ends", "_lengths", "prefix", "whole")
 
     def __init__(self, raw: bytes) -> None:
         """Open the raw form of a sealed row."""
         end = 5 + int.from_bytes(raw[1:5], "big")
-        self.prefix, lengths = ormsgpack.unpackb(raw[5:end])
-        self.whole = all(lengths)
-        self._body, self._ends, position = raw[end:], [0], 0
-        for length in lengths:
-            position += length - len(self.prefix) if length else 0
-            self._ends.append(position)
+        self.prefix, self._lengths = ormsgpack.unpackb(raw[5:end])
+        self.whole = all(self._lengths)
+        self._body = raw[end:]
+        self._ends: list[int] = []
 
     def payload(self, index: int) -> bytes:
         """Give one element; empty if it was deleted."""
-        body = self._body[self._ends[index] : self._ends[index + 1]]
+        body = self._between(index, index + 1)
         return self.prefix + body if body else b""
 
     def bodies(self, first: int, last: int) -> bytes:
-        """Give neighbours without their common prefix, joined."""
-        return self._body[self._ends[first] : self._ends[last + 1]]
+        """Give neighbours without their common prefix, joined; most often that is all there is."""
+        return self._body if last - first == SEAL - 1 else self._between(first, last + 1)
+
+    def _between(self, first: int, end: int) -> bytes:
+        if not self._ends:
+            shared = len(self.prefix)
+            self._ends = [0, *accumulate(length - shared if length else 0 for length in self._lengths)]
+        return self._body[self._ends[first] : self._ends[end]]
 
 
 class Stack:

@@ -29,7 +29,7 @@ from graph_agent.kit import Kit, Sleep
 from graph_agent.migrations import Migrations
 from graph_agent.models import Model
 from graph_agent.nodes.road import Node
-from graph_agent.patch import Checker
+from graph_agent.patch import Checker, Patch
 from graph_agent.policies import Budget, Context, Deadline, Retry, ReviewPolicy
 from graph_agent.run import Run
 from graph_agent.savers import loop_of, saver_of
@@ -116,7 +116,7 @@ class Agent:
         thread: str | None = None,
         constraints: Iterable[str] = (),
         budget: Budget | None = None,
-        update: Mapping[str, Any] | None = None,
+        update: Mapping[str, Any] | Patch | None = None,
         supersede: bool = False,
         by: str = "user",
     ) -> AsyncIterator[Event]:
@@ -131,7 +131,7 @@ class Agent:
         record = self._driver.budget(budget, run.state)
         given |= {"budget": record} if record else {}
         given |= {"constraints": list(constraints)} if constraints else {}
-        given |= dict(update or {})
+        given |= _written(update)
         self.kit.checker.check("(input)", given)
         async for event in self._driver.events(thread, given):
             yield event
@@ -176,12 +176,12 @@ class Agent:
         address: str,
         *,
         thread: str | None = None,
-        update: Mapping[str, Any] | None = None,
+        update: Mapping[str, Any] | Patch | None = None,
         node: str | None = None,
     ) -> Run:
         """Make a new thread of a step of another; see `fork`."""
         name = thread or f"t-{uuid.uuid4().hex[:12]}"
-        await fork(self._driver, address, thread=name, update=update, node=node)
+        await fork(self._driver, address, thread=name, update=_written(update), node=node)
         return await self._driver.look(name)
 
     # Sync doors: they work in a script and inside the running loop of a notebook.
@@ -226,7 +226,7 @@ class Agent:
         address: str,
         *,
         thread: str | None = None,
-        update: Mapping[str, Any] | None = None,
+        update: Mapping[str, Any] | Patch | None = None,
         node: str | None = None,
     ) -> Run:
         """Make a new thread of a step of another, `"ada@3"`; it waits to be resumed. Open questions are asked anew.
@@ -234,7 +234,7 @@ class Agent:
         Args:
             address: the thread and the step.
             thread: the name of the new thread.
-            update: changes of the state to begin with.
+            update: changes of the state to begin with; a plan may be a list of titles.
             node: after which node to go on with the changes, where that is not clear.
         """
         return self._wait(self.afork(address, thread=thread, update=update, node=node))
@@ -278,6 +278,15 @@ class Agent:
                 yield event
         finally:
             running.cancel()
+
+
+def _written(update: Mapping[str, Any] | Patch | None) -> dict[str, Any]:
+    """Give the changes as records; a plan may be written as titles, and then replaces the one there is."""
+    changes = dict(update.changes if isinstance(update, Patch) else update or {})
+    plan = changes.get("plan", ())
+    if any(isinstance(step, str) or "id" not in step for step in plan):
+        changes["plan"] = Patch().replace_plan(plan).changes["plan"]
+    return changes
 
 
 def _granularity(checkpoint: str, tools: Toolbox) -> str:

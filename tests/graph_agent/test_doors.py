@@ -221,3 +221,16 @@ def test_the_demo_loses_nothing() -> None:
     assert "· delete {'name': 'cache.bin'}" in before
     assert "· delete {'name': 'cache.bin'}" not in after
     assert "deleted, each once: cache.bin, old.log; left: thesis.txt" in after
+
+
+def test_a_fork_begins_with_what_it_is_told(tmp_path: Path) -> None:
+    """A plan given as titles replaces the one there is; the old thread keeps its own; the fork runs by its plan."""
+    one = agent(f"sqlite:///{tmp_path}/t.db")
+    one.run("look x and y up", thread="t")
+    before = dict(one.state("t").state)
+    fork = one.fork("t@3", update={"plan": ["look y up", {"title": "say it"}]}, thread="u")
+    assert [step["title"] for step in fork.plan] == ["look y up", "say it"]
+    assert [step["title"] for step in one.resume("u").plan] == ["look y up", "say it"]
+    assert dict(one.state("t").state) == before
+    assert one.history("u")[1].metadata["forked_from"] == "t@3"
+    one.saver.close()
