@@ -7,11 +7,12 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from graph_agent.errors import SetupError
 
 T = TypeVar("T")
+PATIENCE: Final = 10.0
 
 
 class Portal:
@@ -30,11 +31,13 @@ class Portal:
             work.close()
             msg = "this saver lives in the running event loop, which a sync call would block; await the async twin"
             raise SetupError(msg)
-        future = asyncio.run_coroutine_threadsafe(work, home)
+        ended = threading.Event()
+        future = asyncio.run_coroutine_threadsafe(_until(work, ended), home)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
+            ended.wait(PATIENCE)
             raise
 
     def start(self, work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None) -> Future[T]:
@@ -47,6 +50,13 @@ class Portal:
                 self._loop, self._process = asyncio.new_event_loop(), os.getpid()
                 threading.Thread(target=self._loop.run_forever, name="graph-agent", daemon=True).start()
             return self._loop
+
+
+async def _until(work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
+    try:
+        return await work
+    finally:
+        ended.set()
 
 
 def _is_here(loop: asyncio.AbstractEventLoop) -> bool:

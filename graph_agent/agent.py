@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
@@ -119,22 +120,23 @@ class Agent:
         update: Mapping[str, Any] | Patch | None = None,
         supersede: bool = False,
         by: str = "user",
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         """Work on a goal, and tell what happens."""
         if not goal.strip():
             raise SetupError("the goal is empty; say what the agent should reach")
         thread = str(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
-        run = await self._driver.look(thread)
+        run, changes = await self._driver.look(thread), dict[str, Any]()
         if run.status != "unknown":
-            run = await self._driver.ready(thread)
-        given = await self._driver.beginning(goal, run, supersede=supersede, by=by)
-        record = self._driver.budget(budget, run.state)
+            run, changes = await self._driver.ready(thread)
+        given = {**changes, **await self._driver.beginning(goal, run, supersede=supersede, by=by)}
+        record = self._driver.budget(budget, run.state, begins=True)
         given |= {"budget": record} if record else {}
         given |= {"constraints": list(constraints)} if constraints else {}
         given |= _written(update)
         self.kit.checker.check("(input)", given)
-        async for event in self._driver.events(thread, given):
-            yield event
+        async with aclosing(self._driver.events(thread, given)) as events:
+            async for event in events:
+                yield event
 
     async def aresume(self, thread: str, **options: Any) -> Run:
         """Go on with a thread, with answers or without; see `resume`."""
@@ -150,22 +152,23 @@ class Agent:
         respond: Mapping[str, str] | None = None,
         budget: Budget | None = None,
         by: str = "user",
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         """Go on with a thread, and tell what happens."""
         thread = str(thread)
-        run = await self._driver.ready(thread)
+        run, changes = await self._driver.ready(thread)
         answers = gathered(approve=approve, reject=reject, edit=edit, respond=respond)
         fitting = fitted(answers, run, self.kit.tools, by=by, now=self.kit.clock())
         if answers and not fitting:
             yield Ended(thread, run)
             return
-        record = self._driver.budget(budget, run.state)
-        given = await self._driver.going_on(run, fitting, budget=record)
+        record = self._driver.budget(budget, run.state, begins=False)
+        given = self._driver.going_on(run, fitting, update={**changes, **({"budget": record} if record else {})})
         if given is ...:
             yield Ended(thread, run)
             return
-        async for event in self._driver.events(thread, given):
-            yield event
+        async with aclosing(self._driver.events(thread, given)) as events:
+            async for event in events:
+                yield event
 
     async def astate(self, thread: str) -> Run:
         """Give where a thread stands, without touching it."""
@@ -257,14 +260,15 @@ class Agent:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return PORTAL.call(work, loop=loop_of(self.saver))
 
-    def _told(self, events: AsyncIterator[Event]) -> Iterator[Event]:
+    def _told(self, events: AsyncGenerator[Event]) -> Iterator[Event]:
         """Pass events on while the run goes on elsewhere; it is stopped when nobody listens any more."""
         queue: SimpleQueue[Event | BaseException | None] = SimpleQueue()
 
         async def pump() -> None:
             try:
-                async for event in events:
-                    queue.put(event)
+                async with aclosing(events) as told:
+                    async for event in told:
+                        queue.put(event)
                 queue.put(None)
             except BaseException as error:
                 queue.put(error)
@@ -300,13 +304,14 @@ def _granularity(checkpoint: str, tools: Toolbox) -> str:
     return checkpoint
 
 
-async def _last(events: AsyncIterator[Event], line: Line | None = None) -> Run:
+async def _last(events: AsyncGenerator[Event], line: Line | None = None) -> Run:
     run = None
-    async for event in events:
-        if line is not None:
-            line.see(event)
-        if isinstance(event, Ended):
-            run = event.run
+    async with aclosing(events) as told:
+        async for event in told:
+            if line is not None:
+                line.see(event)
+            if isinstance(event, Ended):
+                run = event.run
     if run is None:
         raise GraphAgentError("the run ended without a word")
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -10,11 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 from graph_agent.errors import (
     ExpiredReviewError,
     InvalidAnswerError,
+    OpenThreadError,
     SettledReviewError,
     ToolError,
     UnknownReviewError,
 )
-from graph_agent.nodes.review import schema_of
+from graph_agent.nodes.review import said, schema_of
 from graph_agent.patch import canonical
 from graph_agent.run import Review, Run
 from graph_agent.tools import Toolbox
@@ -47,19 +49,21 @@ def _ids(given: str | Iterable[str]) -> list[str]:
 
 def fitted(answers: Mapping[str, Answer], run: Run, tools: Toolbox, *, by: str, now: float) -> dict[str, Answer]:
     """Give the answers by interrupt; those given before, in the same words, are left out: they are one answer."""
+    if answers and run.status == "running":
+        raise OpenThreadError(f"thread {run.thread!r} is running; wait until it asks", thread=run.thread)
     open_ = {review.id: review for review in run.reviews}
     fitting: dict[str, Answer] = {}
     for key, answer in answers.items():
         review = open_.get(key)
         if review is None:
-            _repeated(key, answer, run)
+            _repeated(key, answer, run, tools)
             continue
         if review.expires_at is not None and now >= review.expires_at:
             raise ExpiredReviewError(
                 f"review {key} of {review.description} expired; resume the thread without it, and it may ask anew",
                 review=key, expired_at=review.expires_at,
             )  # fmt: skip
-        fitting[review.interrupt] = {**_checked(answer, review, tools), "by": by}
+        fitting[review.interrupt] = _checked({**answer, "by": by}, review, tools)
     return fitting
 
 
@@ -78,25 +82,27 @@ def _checked(answer: Answer, review: Review, tools: Toolbox) -> Answer:
     if review.kind not in ("tool_approval", "question"):
         return answer
     try:
-        if answer["type"] == "edit":
-            args = tools.get(review.tool).checked(answer["edited_action"]["args"])
-            answer = {"type": "edit", "edited_action": {"name": review.tool, "args": args}}
-        TypeAdapter(schema_of({"tool": review.tool})).validate_python(answer)
-    except ToolError as error:
-        raise InvalidAnswerError(f"review {review.id}: {error}", review=review.id) from error
+        fitting: Answer = TypeAdapter(schema_of(review.tool, tools)).validate_python(answer)
     except ValidationError as error:
-        kind = "a question takes an answer: respond={id: text}" if review.kind == "question" else str(error)
-        raise InvalidAnswerError(f"review {review.id}: {kind}", review=review.id) from error
-    return answer
+        first = error.errors()[0]
+        wanted = review.kind == "question" and first["type"] == "union_tag_invalid"
+        why = "a question takes an answer: respond={id: text}" if wanted else first["msg"]
+        raise InvalidAnswerError(f"review {review.id}: {why}", review=review.id) from error
+    return fitting
 
 
-def _repeated(key: str, answer: Answer, run: Run) -> None:
+def _repeated(key: str, answer: Answer, run: Run, tools: Toolbox) -> None:
     """Let an answer pass that was given before; refuse a different one, with who, when and what."""
     for call in run.state.get("calls", ()):
         settled = call.get("review") or {}
-        if settled.get("id") != key or "answer" not in settled:
+        if settled.get("id") != key:
             continue
-        if settled["answer"] == answer["type"] and _says_the_same(answer, call):
+        if "answer" not in settled:
+            raise OpenThreadError(
+                f"review {key} was answered, and thread {run.thread!r} crashed before it acted on that; resume it"
+                " without an answer", thread=run.thread, review=key,
+            )  # fmt: skip
+        if settled["answer"] == answer["type"] and _says_the_same(answer, call, tools):
             return
         raise SettledReviewError(
             f"review {key} was settled: {settled['answer']} by {settled.get('by')} at {settled.get('at')};"
@@ -107,9 +113,10 @@ def _repeated(key: str, answer: Answer, run: Run) -> None:
     raise UnknownReviewError(f"thread {run.thread!r} has no review {key!r}; open are: {known}", review=key)
 
 
-def _says_the_same(answer: Answer, call: Mapping[str, Any]) -> bool:
+def _says_the_same(answer: Answer, call: Mapping[str, Any], tools: Toolbox) -> bool:
     if answer["type"] == "edit":
-        return canonical(answer["edited_action"]["args"]) == canonical(call.get("args"))
-    if answer["type"] in ("respond", "reject") and answer.get("message"):
-        return bool(answer["message"] == call.get("result"))
-    return True
+        args = answer["edited_action"]["args"]
+        with suppress(ToolError):
+            args = tools.get(call["tool"]).checked(args)
+        return canonical(args) == canonical(call.get("args"))
+    return answer["type"] == "approve" or said(answer) == call.get("result")

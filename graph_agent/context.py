@@ -7,8 +7,8 @@ same messages can be put together again at any time from the checkpoint that the
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from graph_agent.state import PlanStep, Saw, current_step
 
 SLICE_SHARE: Final = 0.5
 NOTE_BYTES: Final = 1_500
+OVER: Final = "no room left for artifacts"
 INDEXES_KEPT: Final = 32
 HEADINGS: Final = {
     "goal": "Goal", "constraint": "Constraints", "plan": "Plan", "plan_step": "Current step",
@@ -55,29 +56,35 @@ class Composer:
     ) -> Composed:
         """Put the messages together; `shrink` makes them fewer after a model refused them as too long."""
         budget = round((self.context.tokens or self.context.bytes) * shrink)
-        shown = window(_said(view), round(budget * (1 - SLICE_SHARE)), keep_turns=self.context.turns, size=self._size)
+        said, whole = _said(view), items_of(view)
+        shown = window(said, round(budget * (1 - SLICE_SHARE)), keep_turns=self.context.turns, size=self._size)
         query = _query(view)
-        items = items_of(view, max_artifact_bytes)
+        items = _limited(whole, max_artifact_bytes)
         similarity = self.similar(query, items) if self.similar else None
         room = max(0, budget - shown.size)
         with self.lock:
             chosen = select(items, query, room, size=self._size, index=self._index(thread), similarity=similarity)
-        messages = assembled(rendered(template, view), shown.messages, chosen.chosen)
+        texts = {item.id: item.text for item in whole}
+        over = {OVER: len(whole) - len(items)} if len(items) < len(whole) else {}
+        lost = self._artifacts_size(whole) - self._artifacts_size(items)
         saw: Saw = {
             "prompt": hashed(template),
-            "items": [[c.item.kind, c.item.id, c.reason, _kept(c.text, c.item.text)] for c in chosen.chosen],
-            "window": _record(shown, _said(view)),
+            "items": [[c.item.kind, c.item.id, c.reason, _kept(c.text, texts[c.item.id])] for c in chosen.chosen],
+            "window": _record(shown, said),
             "summary": next((str(m["content"]) for m in shown.messages if m["id"] == "earlier"), ""),
-            "left_out": dict(chosen.left_out.why),
-            "left_out_bytes": chosen.left_out.size + shown.left_out.size,
+            "left_out": {**chosen.left_out.why, **over},
+            "left_out_bytes": chosen.left_out.size + shown.left_out.size + lost,
             "budget": budget,
-            "digest": digest_of(messages),
         }
-        return Composed(messages, saw, template, chosen, shown)
+        messages = _assembled(view, saw, template, items=whole, said=said)
+        return Composed(messages, {**saw, "digest": digest_of(messages)}, template, chosen, shown)
 
     def _size(self, text: str) -> int:
         """Measure in the unit of the budget; a token is taken for four bytes, and `shrink` corrects that."""
         return -(-utf8_bytes(text) // 4) if self.context.tokens else utf8_bytes(text)
+
+    def _artifacts_size(self, items: Iterable[Item]) -> int:
+        return sum(self._size(item.text) for item in items if item.kind == "artifact")
 
     def _index(self, thread: str) -> Index:
         """Give the index of a thread's facts; the thread not asked for longest loses its own."""
@@ -90,26 +97,27 @@ class Composer:
 
 def again(view: View, saw: Saw, template: str) -> list[Message]:
     """Put the messages of a past decision together again, from the state it was made from."""
-    items = {(item.kind, item.id): item for item in items_of(view, None)}
+    return _assembled(view, saw, template, items=items_of(view), said=_said(view))
+
+
+def _assembled(view: View, saw: Saw, template: str, *, items: Iterable[Item], said: Iterable[Message]) -> list[Message]:
+    """Put the parts in order, what never changes first, the situation last; texts are cut here, from the whole."""
+    known = {(item.kind, item.id): item for item in items}
     chosen = [
-        Choice(items[kind, key], _cut(items[kind, key].text, kept), reason)
+        Choice(known[kind, key], _cut(known[kind, key].text, kept), reason)
         for kind, key, reason, kept in saw.get("items", [])
-        if (kind, key) in items
+        if (kind, key) in known
     ]
-    said = {message["id"]: message for message in _said(view)}
-    said["earlier"] = {"id": "earlier", "role": "user", "content": saw.get("summary", "")}
+    spoken = {message["id"]: message for message in said}
+    spoken["earlier"] = {"id": "earlier", "role": "user", "content": saw.get("summary", "")}
     shown = [
-        {**said[key], "role": role, "content": _cut(said[key]["content"], kept)}
+        {**spoken[key], "role": role, "content": _cut(spoken[key]["content"], kept)}
         for key, role, kept in saw.get("window", [])
-        if key in said
+        if key in spoken
     ]
-    return assembled(rendered(template, view), shown, chosen)
-
-
-def assembled(prompt: str, shown: Iterable[Message], chosen: Sequence[Choice]) -> list[Message]:
-    """Put the parts in order: what never changes first, the situation last."""
-    situation = {"id": "situation", "role": "user", "content": _situation(chosen)}
-    return [{"id": "prompt", "role": "system", "content": prompt}, *shown, situation]
+    situation = _situation(chosen, saw.get("left_out", {}))
+    prompt: Message = {"id": "prompt", "role": "system", "content": rendered(template, view)}
+    return [prompt, *shown, {"id": "situation", "role": "user", "content": situation}]
 
 
 def digest_of(messages: Sequence[Message]) -> str:
@@ -118,7 +126,7 @@ def digest_of(messages: Sequence[Message]) -> str:
     return hashed(canonical(spoken), length=16)
 
 
-def items_of(view: View, max_artifact_bytes: int | None) -> list[Item]:
+def items_of(view: View) -> list[Item]:
     """Give everything of a view that may be shown."""
     step = current_step(view.get("plan", ())) or {"id": ""}
     always = [*_goal(view), *_plan(view.get("plan", ()), step)]
@@ -134,7 +142,15 @@ def items_of(view: View, max_artifact_bytes: int | None) -> list[Item]:
         Item(fact["id"], _labelled(fact), "fact", Tier.RELEVANT, fact.get("source", ""), position)
         for position, fact in enumerate(view.get("facts", ()))
     ]
-    return [*always, *_artifacts(view, step["id"], max_artifact_bytes), *facts]
+    return list(_distinct([*always, *_artifacts(view, step["id"]), *facts]))
+
+
+def _distinct(items: Iterable[Item]) -> Iterator[Item]:
+    """Give each item an id of its own: a fact may be called "plan" without standing in the plan's way."""
+    taken: set[str] = set()
+    for item in items:
+        yield replace(item, id=f"{item.kind}:{item.id}") if item.id in taken else item
+        taken.add(item.id)
 
 
 def _goal(view: View) -> list[Item]:
@@ -163,11 +179,8 @@ def _result(step: PlanStep) -> str:
     return f" → {step['result'][:200]}" if step.get("result") else ""
 
 
-def _artifacts(view: View, step: str, limit: int | None) -> list[Item]:
-    """Give the artifacts of the current step, the newest first in line for the bytes that artifacts may take.
-
-    A short one is whole among the working notes already.
-    """
+def _artifacts(view: View, step: str) -> list[Item]:
+    """Give the artifacts of the current step; a short one is whole among the working notes already."""
     results = {call["id"]: call.get("result", "") for call in view.get("calls", ())}
     items = []
     for position, artifact in enumerate(view.get("artifacts", ())):
@@ -175,14 +188,23 @@ def _artifacts(view: View, step: str, limit: int | None) -> list[Item]:
         if artifact.get("step", "") == step and utf8_bytes(text) > NOTE_BYTES:
             label = f"[{artifact['id']}, {artifact.get('trust', 'untrusted')}] "
             items.append(Item(artifact["id"], label + text, "artifact", Tier.STEP, position=position))
-    if limit is None:
-        return items
-    taken, fitting = 0, []
+    return items
+
+
+def _limited(items: Sequence[Item], room: int) -> list[Item]:
+    """Hold artifacts to the bytes they may take, the newest first in line, one that does not fit cut.
+
+    Less of it than the working notes have already would tell nothing.
+    """
+    kept = []
     for item in reversed(items):
-        taken += utf8_bytes(item.text)
-        if taken <= limit:
-            fitting.append(item)
-    return fitting[::-1]
+        text: str | None = item.text
+        if item.kind == "artifact":
+            text = cut(item.text, room) if room > NOTE_BYTES else None
+            room -= utf8_bytes(text or "")
+        if text is not None:
+            kept.append(item if text is item.text else replace(item, text=text))
+    return kept[::-1]
 
 
 def _labelled(fact: Mapping[str, Any]) -> str:
@@ -223,13 +245,15 @@ def _plain(record: Mapping[str, Any]) -> Message:
     return {key: record[key] for key in ("id", "role", "content", "tool_calls", "tool_call_id") if key in record}
 
 
-def _situation(chosen: Sequence[Choice]) -> str:
+def _situation(chosen: Sequence[Choice], left_out: Mapping[str, int]) -> str:
     parts = []
     for kind, heading in HEADINGS.items():
         texts = [choice.text for choice in chosen if choice.item.kind == kind]
         if texts:
             lines = texts if kind in ("goal", "plan", "plan_step", "artifact") else [f"- {text}" for text in texts]
             parts.append(f"## {heading}\n" + "\n".join(lines))
+    if left_out:
+        parts.append("## Left out\n" + "\n".join(f"- {count}: {why}" for why, count in left_out.items()))
     return "\n\n".join(parts) or "(nothing is known yet)"
 
 

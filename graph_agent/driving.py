@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from langgraph.errors import GraphDrained, InvalidUpdateError
+from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langgraph.types import Command
 
-from graph_agent.answers import expired, superseded
+from graph_agent.answers import expired
 from graph_agent.errors import (
     ExpiredThreadError,
     FinishedThreadError,
@@ -26,9 +26,11 @@ from graph_agent.migrations import Migrations, check_graph, fingerprint
 from graph_agent.patch import clean, hashed
 from graph_agent.policies import Budget
 from graph_agent.run import Run, run_of
-from graph_agent.state import outstanding
+from graph_agent.state import outstanding, upsert
 
 ENDLESS: Final = 10**9
+_RUNNING: Final[set[tuple[Hashable, str]]] = set()
+_LOCK: Final = threading.Lock()
 
 
 class Driver:
@@ -40,8 +42,7 @@ class Driver:
         """Take a compiled graph."""
         self.graph, self.kit, self.migrations = graph, kit, migrations
         self._checkpoint, self._max_age = checkpoint, max_age
-        self._active: set[str] = set()
-        self._lock = threading.Lock()
+        self._home = _home(graph.checkpointer)
         self._metadata = {"graph": fingerprint(graph), "schema_version": migrations.version}
 
     def config(self, thread: str, **more: Any) -> dict[str, Any]:
@@ -52,9 +53,9 @@ class Driver:
 
     async def look(self, thread: str) -> Run:
         """Give where a thread stands."""
-        return run_of(thread, await self.graph.aget_state(self.config(thread)), running=thread in self._active)
+        return run_of(thread, await self.graph.aget_state(self.config(thread)), running=self._runs(thread))
 
-    async def events(self, thread: str, given: Any) -> AsyncIterator[Event]:
+    async def events(self, thread: str, given: Any) -> AsyncGenerator[Event]:
         """Run a thread from an input, an answer or nothing, and tell what happens until it stands."""
         self._begin(thread)
         try:
@@ -67,7 +68,7 @@ class Driver:
                             yield event
                 given = None if control.drain_requested else ...
         finally:
-            self._active.discard(thread)
+            _RUNNING.discard((self._home, thread))
         run = await self.look(thread)
         for review in run.reviews:
             yield Asked(thread, review)
@@ -100,35 +101,44 @@ class Driver:
         return event.node == "reflect" if self._checkpoint == "iteration" else "phase" in event.patch
 
     def _begin(self, thread: str) -> None:
-        with self._lock:
-            if thread in self._active:
+        with _LOCK:
+            if self._runs(thread):
                 msg = f"thread {thread!r} is running in this process; wait for it, or use another thread"
                 raise OpenThreadError(msg, thread=thread)
-            self._active.add(thread)
+            _RUNNING.add((self._home, thread))
+
+    def _runs(self, thread: str) -> bool:
+        return (self._home, thread) in _RUNNING
 
     async def beginning(self, goal: str, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
         """Give the input of a new goal; a thread that is not at rest takes it only if told to give up what it does."""
         if run.status in ("waiting", "crashed", "running") and not supersede:
             self._refuse(run)
-        if run.status == "waiting":
-            await self._drain(run.thread, Command(resume=superseded(run, by)))
-            run = await self.look(run.thread)
-        state = run.state
-        calls = [
-            {"id": call["id"], "status": "superseded", "seen": True, "result": "not run: new input", "by": by}
-            for call in outstanding(state.get("calls", ()))
-        ]
-        left = [step["id"] for step in state.get("plan", ()) if step.get("status") == "open"]
-        said = {"id": f"m-{hashed(goal, str(len(state.get('messages', ()))))}", "role": "user", "content": clean(goal)}
+        snapshot = await self.graph.aget_state(self.config(run.thread))
+        ended = [task.result for task in snapshot.tasks if task.result]
+        told = [call for result in ended for call in result.get("calls", ())]
+        calls = upsert(run.state.get("calls", ()), told)
+        left = outstanding(calls)
+        news = [call for call in calls if call["id"] in {one["id"] for one in told} and call not in left]
+        said = f"m-{hashed(goal, str(len(run.state.get('messages', ()))))}"
         return {
-            "schema_version": self.migrations.version, "goal": clean(goal), "phase": "planning", "halt": None,
-            "messages": [{**said, "at": self.kit.now()}], "calls": calls, "answer": "",
-            "plan": [{"id": key, "status": "dropped"} for key in left],
+            "schema_version": self.migrations.version,
+            "goal": clean(goal), "phase": "planning", "halt": None, "answer": "",
+            "messages": [{"id": said, "role": "user", "content": clean(goal), "at": self.kit.now()}],
+            "calls": [*news, *(self._given_up(call, by) for call in left)],
+            "failures": [failure for result in ended for failure in result.get("failures", ())],
+            "questions": [
+                {"id": q["id"], "status": "superseded"} for q in run.state.get("questions", ()) if q["status"] == "open"
+            ],
+            "plan": [{"id": step["id"], "status": "dropped"} for step in run.state.get("plan", ())],
         }  # fmt: skip
 
-    async def _drain(self, thread: str, given: Any) -> None:
-        async for _ in self.events(thread, given):
-            pass
+    def _given_up(self, call: Mapping[str, Any], by: str) -> dict[str, Any]:
+        """Record that a call is not made any more, and who said so, in the place of an answer if it waits for one."""
+        given_up = {**call, "status": "superseded", "seen": True, "result": "not run: new input", "by": by}
+        if "review" in call and "answer" not in call["review"]:
+            given_up["review"] = {**call["review"], "answer": "supersede", "by": by, "at": self.kit.now()}
+        return given_up
 
     def _refuse(self, run: Run) -> None:
         if run.status == "waiting":
@@ -142,11 +152,12 @@ class Driver:
             thread=run.thread, status=run.status,
         )  # fmt: skip
 
-    async def going_on(self, run: Run, answers: Mapping[str, Any], *, budget: Mapping[str, Any] | None) -> Any:
-        """Give what makes a thread go on; None where there is nothing for LangGraph to be told, `...` for nothing."""
+    def going_on(self, run: Run, answers: Mapping[str, Any], *, update: Mapping[str, Any]) -> Any:
+        """Give what makes a thread go on, with what is written besides; `...` where it can only wait."""
+        more: dict[str, Any] = {"update": dict(update)} if update else {}
         if run.status == "waiting":
             late = expired(run, self.kit.clock())
-            return Command(resume={**late, **answers}) if answers or late else ...
+            return Command(resume={**late, **answers}, **more) if answers or late else ...
         if answers:
             raise OpenThreadError(f"thread {run.thread!r} is {run.status} and waits for nobody", thread=run.thread)
         if run.status == "done":
@@ -156,14 +167,15 @@ class Driver:
             )  # fmt: skip
         halt = run.state.get("halt") or {}
         if run.status in ("stopped", "failed") and halt.get("kind") in ("stopped", "failed"):
-            resumed = {"kind": "resumed", "node": halt["node"]}
-            return {"halt": resumed, **({"budget": dict(budget)} if budget else {})}
-        if budget:
-            await self.graph.aupdate_state(self.config(run.thread), {"budget": dict(budget)}, as_node="__start__")
-        return None
+            return {"halt": {"kind": "resumed", "node": halt["node"]}, **update}
+        return Command(**more) if more else None
 
-    async def ready(self, thread: str) -> Run:
-        """Look at a thread that is to go on: it must exist, be young enough, fit this code; bring it up to date."""
+    async def ready(self, thread: str) -> tuple[Run, dict[str, Any]]:
+        """Look at a thread that is to go on: it must exist, be young enough, fit this code.
+
+        Old state is brought up to date in a step of its own; where that would lose calls that are under way, the
+        changes are given back, to be written as it goes on.
+        """
         snapshot = await self.graph.aget_state(self.config(thread))
         if snapshot.metadata is None:
             raise UnknownThreadError(f"there is no thread {thread!r}; begin it with run(goal, thread=…)", thread=thread)
@@ -171,20 +183,14 @@ class Driver:
         found = await self.graph.checkpointer.aget_tuple(self.config(thread))
         check_graph(self.graph, thread, found.checkpoint)
         changes = self.migrations.pending(thread, snapshot.values)
-        if changes:
-            await self.migrate(thread, changes)
-        return await self.look(thread) if changes else run_of(thread, snapshot, running=thread in self._active)
-
-    async def migrate(self, thread: str, changes: Mapping[str, Any]) -> None:
-        """Write the changes of a migration as a step of its own, which says that it is one."""
         self.kit.checker.check("migration", changes)
+        run = run_of(thread, snapshot, running=self._runs(thread))
+        if not changes or any(task.name in ("review", "tool") for task in snapshot.tasks):
+            return run, changes
         config = self.config(thread)
         config["metadata"] = {**config["metadata"], "migration": changes["schema_version"]}
-        snapshot = await self.graph.aget_state(config)
-        try:
-            await self.graph.aupdate_state(config, dict(changes))
-        except InvalidUpdateError:
-            await self.graph.aupdate_state(config, dict(changes), as_node=_last(snapshot))
+        await self.graph.aupdate_state(config, dict(changes))
+        return await self.look(thread), {}
 
     def _check_age(self, thread: str, created_at: str | None) -> None:
         if self._max_age is None or created_at is None:
@@ -196,14 +202,19 @@ class Driver:
                 thread=thread, age=age.total_seconds(),
             )  # fmt: skip
 
-    def budget(self, given: Budget | None, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    def budget(self, given: Budget | None, state: Mapping[str, Any], *, begins: bool) -> dict[str, Any] | None:
         """Give the budget to write: a new one, the agent's for a new thread, or none; with the deadline of the run."""
-        record = given.record() if given else (None if state.get("budget") else self.kit.budget.record())
+        old = state.get("budget") or {}
+        record = given.record() if given else (None if old else self.kit.budget.record())
         seconds = self.kit.deadline.run
         if seconds is None:
             return record
-        return {**(record or {}), "deadline_at": self.kit.clock() + seconds}
+        since = self.kit.clock() if begins else old.get("deadline_from", self.kit.clock())
+        ends = {"deadline_from": since, "deadline_at": since + seconds}
+        return {**(record or {}), **{name: at for name, at in ends.items() if old.get(name) != at}} or None
 
 
-def _last(snapshot: Any) -> str:
-    return next(iter(snapshot.next), "__start__")
+def _home(saver: Any) -> Hashable:
+    """Give what two savers have in common that keep the same threads."""
+    place = getattr(getattr(saver, "database", None), "place", "")
+    return place if place and ":memory:" not in place else id(saver)

@@ -35,9 +35,7 @@ async def fork(
     checkpoint = {**found.checkpoint, "ts": driver.kit.now()}
     stored = await saver.aput(place, checkpoint, metadata, checkpoint["channel_versions"])
     await _keep_finished(saver, stored, found.pending_writes or [], dropped=bool(update))
-    changes = {**driver.migrations.pending(thread, found.checkpoint["channel_values"])}
-    if changes:
-        await driver.migrate(thread, changes)
+    await driver.ready(thread)
     if update:
         await _update(driver, thread, update, node)
 

@@ -7,6 +7,7 @@ any of them, when it fails → recover → the same node again, or the end
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, get_type_hints
 
 from langgraph.graph import END, START, StateGraph
@@ -34,31 +35,38 @@ def build_graph(
     kit: Kit, *, state: type[Any] = AgentState, extra: Sequence[tuple[str, Node]] = (), checkpointer: Any = None
 ) -> Any:
     """Build and compile the graph; `extra` are nodes of one's own, each before one of the agent's."""
+    missing = sorted(AgentState.__annotations__.keys() - kit.checker.keys)
+    if missing:
+        msg = f"{state.__name__} lacks {missing[0]!r}; write it as class {state.__name__}(AgentState, total=False)"
+        raise SetupError(msg, missing=missing)
     builder: Any = StateGraph(state)  # Any: its node protocols do not know functions made by functions
     via = _via(extra)
     for node in (*NODES, *(node for _, node in extra)):
-        builder.add_node(node.name, travel(node, kit), input_schema=_view(node, state))
+        builder.add_node(node.name, travel(node, kit), input_schema=_view(node, state, kit))
 
     def edges(source: str, route: Route, *targets: str) -> None:
         entered = {target: via.get(target, target) for target in targets}
         builder.add_conditional_edges(source, _onward(route, entered), [*entered.values(), "recover", END])
 
-    edges(START, enter, *(node.name for node in NODES if node.works_in))
+    standing = [*(node.name for node in NODES if node.works_in), *(node.name for _, node in extra), "recover", END]
+    builder.add_conditional_edges(START, partial(enter, first=via.get("plan", "plan")), standing)
     edges("plan", _always("act"), "act")
     edges("act", dispatch, "review", "tool", "observe", "reflect")
     edges("observe", after_observe, "reflect")
     edges("reflect", after_reflect, "act", "plan", "answer")
     edges("answer", _always(END))
-    edges("recover", after_recover, *_retried(extra))
+    builder.add_conditional_edges("recover", _onward(after_recover, {}), standing)
     for target, node in extra:
         builder.add_conditional_edges(node.name, _onward(_always(target), {}), [target, "recover", END])
     return builder.compile(checkpointer=checkpointer)
 
 
-def enter(state: Mapping[str, Any]) -> str:
-    """Begin with a plan, or where the thread stopped."""
-    halt = state.get("halt")
-    return str(halt["node"]) if halt and halt["kind"] in ("stopped", "failed", "retry", "resumed") else "plan"
+def enter(state: Mapping[str, Any], *, first: str = "plan") -> str:
+    """Begin at the beginning, or where the thread stopped."""
+    halt = state.get("halt") or {"kind": ""}
+    if halt["kind"] == "failure":
+        return "recover"
+    return str(halt["node"]) if halt["kind"] in ("stopped", "failed", "retry", "resumed") else first
 
 
 def dispatch(state: Mapping[str, Any]) -> Any:
@@ -99,35 +107,38 @@ def _onward(route: Route, entered: Mapping[str, str]) -> Route:
         kind = (state.get("halt") or {}).get("kind")
         if kind == "failure":
             return "recover"
-        following = route(state) if kind not in ("stopped", "failed", "superseded") or route is enter else END
+        following = route(state) if kind not in ("stopped", "failed", "superseded") else END
         return entered.get(following, following) if isinstance(following, str) else following
 
     return onward
 
 
 def _via(extra: Sequence[tuple[str, Node]]) -> dict[str, str]:
-    """Say through which node of the user's a node is entered."""
-    names = {node.name for node in NODES}
+    """Say through which node of the user's a node is entered: the first, where one stands before another."""
+    names, via = {node.name for node in NODES}, dict[str, str]()
     for target, node in extra:
         if target not in names - {"review", "tool", "recover"} or node.name in names:
             msg = f"{node.name!r} cannot stand before {target!r}: it needs a new name and a node that it comes before"
             raise SetupError(msg, node=node.name)
+        if target in via:
+            msg = f"{via[target]!r} stands before {target!r} already; put {node.name!r} before {via[target]!r}"
+            raise SetupError(msg, node=node.name)
         names.add(node.name)
-    return {target: node.name for target, node in extra}
+        via[target] = node.name
+    return {target: _outermost(via, target) for target in via}
 
 
-def _retried(extra: Sequence[tuple[str, Node]]) -> list[str]:
-    return [*(node.name for node in NODES if node.works_in), *(node.name for _, node in extra)]
+def _outermost(via: Mapping[str, str], target: str) -> str:
+    return _outermost(via, via[target]) if target in via else target
 
 
-def _view(node: Node, state: type[Any]) -> Any:
+def _view(node: Node, state: type[Any], kit: Kit) -> Any:
     """Give the channels that LangGraph hands to a node: its view, and where the agent stands."""
     if node.view is TOOL.view:
         return dict
-    known = state.__annotations__ | AgentState.__annotations__
-    keys = dict.fromkeys((*STANDING, *node.reads()))
-    unknown = [key for key in keys if key not in known]
+    hints = get_type_hints(state, include_extras=True)
+    keys = dict.fromkeys((*STANDING, *node.reads(kit)))
+    unknown = [key for key in keys if key not in hints]
     if unknown:
         raise SetupError(f"the view of {node.name!r} has {unknown[0]!r}, which is no key of the state", node=node.name)
-    hints = get_type_hints(state, include_extras=True)
     return TypedDict(f"{node.name.title()}View", {key: hints[key] for key in keys}, total=False)  # type: ignore[operator]

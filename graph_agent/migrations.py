@@ -26,7 +26,8 @@ class Migrations:
 
     def pending(self, thread: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Give the changes that bring a state up to date, empty if it is; refuse one from the future or with a gap."""
-        found = values.get("schema_version", SCHEMA_VERSION)
+        # A thread that was begun by the bare graph, or whose first input was not taken in yet, has no version.
+        found = values.get("schema_version") or self.version
         if found > self.version:
             raise ChangedGraphError(
                 f"thread {thread!r} has state of version {found}, this code knows {self.version}; resume it with the"
@@ -55,7 +56,8 @@ def lost_nodes(graph: Any, checkpoint: Mapping[str, Any]) -> list[str]:
     values = checkpoint.get("channel_values", {})
     triggered = [key.removeprefix(BRANCH) for key in values if key.startswith(BRANCH)]
     sent = [send.node for send in values.get("__pregel_tasks") or ()]
-    return [name for name in dict.fromkeys([*triggered, *sent]) if name not in graph.nodes]
+    stopped = [halt["node"] for halt in [values.get("halt")] if halt and halt.get("node")]
+    return [name for name in dict.fromkeys([*triggered, *sent, *stopped]) if name not in graph.nodes]
 
 
 def check_graph(graph: Any, thread: str, checkpoint: Mapping[str, Any]) -> None:

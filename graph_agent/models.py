@@ -14,12 +14,20 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from pydantic import BaseModel, ValidationError
 
 from graph_agent.errors import MalformedReplyError, NoModelError, SetupError
-from graph_agent.patch import clean
+from graph_agent.patch import canonical, clean
 from graph_agent.slicing import Message, utf8_bytes
 
 S = TypeVar("S", bound=BaseModel)
 REPAIRS: Final = 2
 BYTES_PER_TOKEN: Final = 4.0
+_BROKEN: Final = {
+    "length": "it was cut off for its length",
+    "max_tokens": "it was cut off for its length",
+    "content_filter": "it was cut off by a content filter",
+    "safety": "it was cut off by a content filter",
+}
+_ENDS: Final = ("finish_reason", "stop_reason", "done_reason")  # the same thing, as providers call it
+_CUT: Final = {"LengthFinishReasonError": "length", "ContentFilterFinishReasonError": "content_filter"}
 _GARBAGE: Final = (JSONDecodeError, IndexError, KeyError, ValidationError, OutputParserException)
 
 
@@ -69,11 +77,12 @@ class Model:
             spent.add(answer)
             problem = _problem(answer)
             if problem is None:
-                calls = [{"id": call["id"], "name": call["name"], "args": call["args"]} for call in answer.tool_calls]
+                calls = [{name: _clean(call[name]) for name in ("id", "name", "args")} for call in answer.tool_calls]
                 return Reply(clean(_text(answer)), calls, spent.tokens, repairs)
-            repairs.append({"reply": _text(answer)[:500] or _raw_calls(answer), "problem": problem})
-            sent = [*sent, HumanMessage(f"That could not be read: {problem}. Send it again, complete and valid.")]
-        raise MalformedReplyError(f"{self.name} did not send readable calls: {repairs[-1]['problem']}", repairs=repairs)
+            sent = [*sent, *_repaired(answer, f"could not be read: {problem}", repairs, problem)]
+        raise MalformedReplyError(
+            f"{self.name} did not send readable calls: {repairs[-1]['problem']}", repairs=repairs, tokens=spent.tokens
+        )
 
     async def structured(
         self, messages: Sequence[Message], schema: type[S], *, about: Mapping[str, Any]
@@ -88,15 +97,14 @@ class Model:
             try:
                 if found["parsing_error"] or found["parsed"] is None:
                     raise ValueError(str(found["parsing_error"] or "there is no structure in the answer"))  # noqa: TRY301
-                return Structured(schema.model_validate(found["parsed"]), spent.tokens, repairs)
+                return Structured(schema.model_validate(_clean(found["parsed"])), spent.tokens, repairs)
             except ValueError as error:
-                problem = _short(error)
-            repairs.append({"reply": _text(raw)[:500] or _raw_calls(raw), "problem": problem})
-            told = f"That does not fit {schema.__name__}: {problem}. Send it again, complete and valid."
-            sent = [*sent, HumanMessage(told)]
+                problem = _refusal(raw) or _short(error)
+            sent = [*sent, *_repaired(raw, f"does not fit {schema.__name__}: {problem}", repairs, problem)]
         raise MalformedReplyError(
-            f"{self.name} did not fill in {schema.__name__}: {repairs[-1]['problem']}", repairs=repairs
-        )
+            f"{self.name} did not fill in {schema.__name__}: {repairs[-1]['problem']}", repairs=repairs,
+            tokens=spent.tokens,
+        )  # fmt: skip
 
 
 async def _asked(chat: Any, messages: list[BaseMessage], about: Mapping[str, Any]) -> Any:
@@ -104,6 +112,28 @@ async def _asked(chat: Any, messages: list[BaseMessage], about: Mapping[str, Any
         return await chat.ainvoke(messages, config={"metadata": dict(about), "tags": [str(about.get("node", ""))]})
     except _GARBAGE as error:
         raise GarbledReplyError(f"the answer is no reply: {type(error).__name__}: {_short(error)}") from error
+    except Exception as error:
+        if type(error).__name__ not in _CUT:
+            raise
+        return {"raw": _half(error), "parsed": None, "parsing_error": _BROKEN[_CUT[type(error).__name__]]}
+
+
+def _half(error: Any) -> AIMessage:
+    """Give the half of an answer that the client raised, with what it cost."""
+    whole = getattr(error, "completion", None)
+    used = getattr(whole, "usage", None)
+    counts = {"input_tokens": used.prompt_tokens, "output_tokens": used.completion_tokens} if used else {}
+    usage = {**counts, "total_tokens": sum(counts.values())} if counts else None
+    text = whole.choices[0].message.content if whole and whole.choices else ""
+    return AIMessage(text or "", usage_metadata=usage)
+
+
+def _repaired(answer: AIMessage, told: str, repairs: list[dict[str, str]], problem: str) -> list[BaseMessage]:
+    """Note what was wrong with an answer, and give what is said about it: its own words, and that they do not do."""
+    said = clean(_text(answer)[:500] or _raw_calls(answer))
+    repairs.append({"reply": said, "problem": clean(problem)})
+    wish = HumanMessage(clean(f"That {told}. Send it again, complete and valid."))
+    return [AIMessage(said), wish] if said else [wish]
 
 
 def is_overflow(error: BaseException) -> bool:
@@ -150,21 +180,38 @@ def _text(message: BaseMessage) -> str:
 
 def _problem(answer: AIMessage) -> str | None:
     """Say what is wrong with an answer that came, None if nothing is."""
-    finish = answer.response_metadata.get("finish_reason")
-    if finish is None and answer.response_metadata.get("model_provider") == "openai":
+    told = answer.response_metadata
+    finish = next((str(told[end]).lower() for end in _ENDS if told.get(end)), None)
+    if finish is None and told.get("model_provider") == "openai":
         return "it broke off before its end"
     if answer.invalid_tool_calls:
         bad = answer.invalid_tool_calls[0]
         return f"the arguments of {bad.get('name')} are not valid JSON"
-    if finish == "length":
-        return "it was cut off for its length"
+    if finish in _BROKEN:
+        return _BROKEN[finish]
     if not answer.tool_calls and not _text(answer).strip():
-        return "it is empty"
+        return _refusal(answer) or "it is empty"
     return None
 
 
+def _refusal(answer: AIMessage) -> str | None:
+    refusal = answer.additional_kwargs.get("refusal")
+    return f"it was refused: {refusal}" if refusal else None
+
+
+def _clean(value: Any) -> Any:
+    """Make plain data from a model storable everywhere, its keys too."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(part) for key, part in value.items()}
+    return [_clean(part) for part in value] if isinstance(value, list) else value
+
+
 def _raw_calls(message: AIMessage) -> str:
-    return "; ".join(f"{call.get('name')}({call.get('args')})" for call in message.invalid_tool_calls)[:500]
+    bad = [(call.get("name"), call.get("args")) for call in message.invalid_tool_calls]
+    good = [(call["name"], canonical(call["args"])) for call in message.tool_calls]
+    return "; ".join(f"{name}({args})" for name, args in [*bad, *good])[:500]
 
 
 def _plain_schema(schema: type[BaseModel]) -> dict[str, Any]:
@@ -184,11 +231,13 @@ class _Spent:
     """The tokens that one question cost, its repairs included."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self.tokens = {"input": 0, "output": 0, "estimated": estimate(messages)}
+        self._estimate = estimate(messages)
+        self.tokens = {"input": 0, "output": 0, "estimated": 0}
 
     def add(self, answer: Any) -> None:
         usage = getattr(answer, "usage_metadata", None) or {}
-        self.tokens["input"] += usage.get("input_tokens", 0) or self.tokens["estimated"]
+        self.tokens["estimated"] += self._estimate
+        self.tokens["input"] += usage.get("input_tokens", 0) or self._estimate
         self.tokens["output"] += usage.get("output_tokens", 0) or round(utf8_bytes(_text(answer)) / BYTES_PER_TOKEN)
 
 

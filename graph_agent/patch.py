@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final, get_type_hints
+from typing import Annotated, Any, Final, NotRequired, Required, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
@@ -60,6 +60,7 @@ class Patch:
         for step in written:
             step.setdefault("id", f"s-{hashed(step.get('title', ''), step.get('detail', ''), length=8)}")
             step.setdefault("status", "open")
+            step.setdefault("result", "")
         plan = hashed(*(step["id"] for step in written), length=8)
         return self.add("plan", *({**step, "plan": plan} for step in written))
 
@@ -111,9 +112,12 @@ class Checker:
         """Read the types once; every key needs a reducer, or two parallel writes would poison a thread."""
         self.keys = get_type_hints(schema, include_extras=True)
         for key, hint in self.keys.items():
+            if get_origin(hint) in (Required, NotRequired):
+                hint = self.keys[key] = get_args(hint)[0]  # noqa: PLW2901  the wrapper says nothing about the value
             reducer = getattr(hint, "__metadata__", (None,))[-1]
             if not callable(reducer):
-                msg = f"the state key {key!r} has no reducer; write it as Annotated[{_name(hint)}, latest]"
+                plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+                msg = f"the state key {key!r} has no reducer; write it as Annotated[{_name(plain)}, latest]"
                 raise SetupError(msg, key=key)
 
     def check(self, node: str, changes: Mapping[str, Any]) -> None:
@@ -122,8 +126,10 @@ class Checker:
             if key not in self.keys:
                 close = ", ".join(sorted(self.keys))
                 raise PatchError(node=node, key=key, path="", reason=f"there is no such key; the keys are {close}")
-            if problem := _unkeepable(value):
+            if problem := unkeepable(value):
                 raise PatchError(node=node, key=key, path=problem[0], reason=problem[1])
+            if isinstance(value, str) and "\x00" in value:  # Postgres has no such text in a column of its own
+                raise PatchError(node=node, key=key, path="", reason="the text has a NUL; `clean` makes it visible")
             adapter = _adapter(self.keys[key])
             try:
                 if adapter is not None:
@@ -143,10 +149,10 @@ def _adapter(hint: Any) -> TypeAdapter[Any] | None:
 
 
 def _name(hint: Any) -> str:
-    return getattr(hint, "__name__", str(hint))
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
 
 
-def _unkeepable(value: Any, path: str = "", depth: int = 0) -> tuple[str, str] | None:
+def unkeepable(value: Any, path: str = "", depth: int = 0) -> tuple[str, str] | None:
     """Find what would not come back as it is."""
     if isinstance(value, str):
         return None if value.isascii() or _encodes(value) else (path, "the text has a lone surrogate")
@@ -154,9 +160,11 @@ def _unkeepable(value: Any, path: str = "", depth: int = 0) -> tuple[str, str] |
         return None if math.isfinite(value) else (path, f"{value} is no number that JSON has")
     if isinstance(value, int):
         return None if value.bit_length() < INT_BITS else (path, "the integer is over 64 bits; write it as text")
+    if type(value) is tuple:
+        return path, "a tuple comes back as a list; write a list"
     if depth > MAX_DEPTH:
         return path[:80], f"nested over {MAX_DEPTH} deep"
-    return next((found for step, part in _parts(value) if (found := _unkeepable(part, path + step, depth + 1))), None)
+    return next((found for step, part in _parts(value) if (found := unkeepable(part, path + step, depth + 1))), None)
 
 
 def _parts(value: Any) -> Iterable[tuple[str, Any]]:

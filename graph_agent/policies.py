@@ -132,10 +132,16 @@ class Retry:
             return Again(yes=False, delay=0.0, why=worth.why)
         if attempt >= self.max_attempts:
             return Again(yes=False, delay=0.0, why=f"{attempt} attempts were made")
-        delay = min(self.max_delay, self.first_delay * self.factor ** (attempt - 1))
+        delay = min(self.max_delay, self._grown(attempt))
         asked = _asked_delay(error)
         delay = max(delay * (1 + self.jitter * (2 * chance - 1)), min(asked, self.max_delay))
         return Again(yes=True, delay=delay, why=f"{worth.why}; attempt {attempt + 1} of {self.max_attempts}")
+
+    def _grown(self, attempt: int) -> float:
+        try:
+            return self.first_delay * self.factor ** (attempt - 1)
+        except OverflowError:
+            return self.max_delay
 
 
 NEVER: Final = frozenset({"insufficient_quota"})
@@ -145,7 +151,7 @@ STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 def retryable(error: BaseException) -> Verdict:
     """Tell from its kind whether an error may go away by itself."""
     name = type(error).__name__
-    if getattr(error, "code", None) in NEVER:
+    if str(getattr(error, "code", "")) in NEVER:
         return Verdict(yes=False, why=f"{name}: the account has no credit left")
     if isinstance(error, ToolError):
         return Verdict(error.retryable, f"{name} says {'so' if error.retryable else 'not to'}")

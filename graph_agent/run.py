@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from graph_agent.errors import RunFailedError
 from graph_agent.state import current_step
 
 Status = Literal["running", "waiting", "done", "failed", "stopped", "crashed", "unknown"]
+ENDED: Final[dict[str, Status]] = {"idle": "done", "done": "done", "error": "failed", "stopped": "stopped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +97,35 @@ def status_of(snapshot: Any, *, running: bool = False) -> Status:
     """Decide where a thread stands from LangGraph's snapshot of it.
 
     `next` is empty between a step's writes and its checkpoint, so it proves nothing; tasks, interrupts and errors do.
+    One that has no tasks and is not at its end stands at a node that this graph does not have.
     """
     signs: list[tuple[bool, Status]] = [
         (snapshot.metadata is None, "unknown"),
         (running, "running"),
         (bool(snapshot.interrupts), "waiting"),
-        (any(task.error for task in snapshot.tasks), "failed"),
+        (bool(_errors(snapshot)), "failed"),
         (bool(snapshot.tasks), "crashed"),
     ]
     for seen, status in signs:
         if seen:
             return status
-    ended: dict[str, Status] = {"error": "failed", "stopped": "stopped"}
-    return ended.get(snapshot.values.get("phase", "idle"), "done")
+    if (snapshot.values.get("halt") or {}).get("kind") == "superseded":
+        return "stopped"
+    return ENDED.get(snapshot.values.get("phase", "idle"), "crashed")
 
 
 def run_of(thread: str, snapshot: Any, *, running: bool = False) -> Run:
     """Make a run of LangGraph's snapshot."""
     status = status_of(snapshot, running=running)
-    errors = [str(task.error) for task in snapshot.tasks if task.error]
+    errors = _errors(snapshot)
     reviews = tuple(review_of(thread, one) for one in snapshot.interrupts) if status == "waiting" else ()
     return Run(thread, status, snapshot.values or {}, reviews, "; ".join(errors))
+
+
+def _errors(snapshot: Any) -> list[str]:
+    """Give what tasks raised; one that was cut off raised nothing of its own."""
+    told = [str(task.error) or repr(task.error) for task in snapshot.tasks if task.error]
+    return [error for error in told if not error.startswith("CancelledError(")]
 
 
 def review_of(thread: str, interrupt: Any) -> Review:

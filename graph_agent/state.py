@@ -199,16 +199,16 @@ def upsert(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -
 def replan(old: Sequence[PlanStep], new: Sequence[PlanStep]) -> list[Any]:
     """Change steps, or adopt a plan: open steps of another plan are dropped, done ones stay done."""
     adopted = {step["plan"] for step in new if "plan" in step}
-    named = {step["id"]: step for step in new}
-    done = {step["id"] for step in old if step.get("status") == "done"}
-    kept = [
-        {**step, "status": "dropped"} if adopted and step.get("status") == "open" and step["id"] not in named else step
-        for step in old
-    ]
+    named = {step["id"] for step in new}
     if not adopted:
         return upsert(old, new)
-    before = [step for step in kept if step["id"] not in named or step["id"] in done]
-    return upsert(before, [step for step in new if step["id"] not in done])
+    done = {step["id"]: step for step in old if step.get("status") == "done"}
+    left = [
+        {**step, "status": "dropped"} if step.get("status") == "open" else step
+        for step in old
+        if step["id"] not in named
+    ]
+    return upsert(left, [done.get(step["id"], step) for step in new])
 
 
 def latest(old: Any, new: Any) -> Any:

@@ -6,7 +6,9 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
@@ -15,7 +17,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel, ValidationError
 
 from graph_agent.errors import SetupError, ToolError
-from graph_agent.patch import Patch, canonical, clean
+from graph_agent.patch import Patch, canonical, clean, unkeepable
 from graph_agent.policies import RISKS, Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,6 +76,8 @@ class Tool:
 
     def checked(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Give the arguments as plain data of the declared types; raises `InvalidArgumentsError`."""
+        if problem := unkeepable(args):
+            raise InvalidArgumentsError(f"{self.name}: {problem[0]}: {problem[1]}")
         model = self.arguments
         if model is None:
             return dict(args)
@@ -90,18 +94,60 @@ class Tool:
 
     async def run(self, args: Mapping[str, Any], deadline: float | None) -> Any:
         """Call it with checked arguments; a sync tool runs on a thread of its own."""
-        if self.function is None:
-            return await asyncio.wait_for(self.schema.ainvoke(dict(args)), deadline)
-        given = self._typed(args)
-        if inspect.iscoroutinefunction(self.function):
-            return await asyncio.wait_for(self.function(**given), deadline)
-        context = contextvars.copy_context()
-        work = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(self.function, **given))  # type: ignore[arg-type]
-        done, _ = await asyncio.wait({work}, timeout=deadline)
+        given = dict(args) if self.function is None else self._typed(args)
+        try:
+            if self._is_async():
+                made = self.schema.ainvoke(given) if self.function is None else self.function(**given)
+                return await self._in_time(made, deadline)
+            if self.function is None:
+                return await self._on_thread(lambda: self.schema.invoke(given), deadline)
+            return await self._on_thread(functools.partial(self.function, **given), deadline)
+        except (SystemExit, KeyboardInterrupt) as end:
+            raise ToolError(f"{self.name} tried to end the program: {end!r}") from end
+
+    def _is_async(self) -> bool:
+        """Tell whether it can be stopped; LangChain's own async twin of a sync tool is a thread, which cannot."""
+        if self.function is not None:
+            return inspect.iscoroutinefunction(self.function)
+        if hasattr(self.schema, "coroutine"):
+            return self.schema.coroutine is not None
+        return type(self.schema)._arun is not BaseTool._arun  # noqa: SLF001  its way to say so
+
+    async def _in_time(self, work: Awaitable[Any], deadline: float | None) -> Any:
+        limit = asyncio.timeout(deadline)
+        try:
+            async with limit:
+                return await work
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"{self.name} passed its deadline of {deadline:g} s") from error
+            raise
+
+    async def _on_thread(self, work: Callable[[], Any], deadline: float | None) -> Any:
+        """Run what cannot be stopped where it holds up nobody: a pool would be full of calls that hang."""
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+        def tell(result: Any, error: BaseException | None) -> None:
+            if not ended.done():
+                ended.set_result((result, error))
+
+        def run() -> None:
+            try:
+                outcome: tuple[Any, BaseException | None] = context.run(work), None
+            except BaseException as error:  # noqa: BLE001  raised again where the call is awaited
+                outcome = None, error
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                loop.call_soon_threadsafe(tell, *outcome)
+
+        threading.Thread(target=run, name=f"tool {self.name}", daemon=True).start()
+        done, _ = await asyncio.wait({ended}, timeout=deadline)
         if not done:
-            work.add_done_callback(_take_note)
             raise MayStillRunError(f"{self.name} passed its deadline of {deadline:g} s and may still be running")
-        return work.result()
+        result, error = ended.result()
+        if error is not None:
+            raise error
+        return result
 
     def _typed(self, args: Mapping[str, Any]) -> dict[str, Any]:
         model = self.arguments
@@ -109,12 +155,6 @@ class Tool:
             return dict(args)
         made = model.model_validate(dict(args))
         return {name: getattr(made, name) for name in model.model_fields if name in made.model_fields_set}
-
-
-def _take_note(work: asyncio.Future[Any]) -> None:
-    """Look at the outcome of a call nobody waits for any more, so that it is not reported as forgotten."""
-    if not work.cancelled():
-        work.exception()
 
 
 @overload

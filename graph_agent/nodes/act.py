@@ -11,7 +11,7 @@ from graph_agent.errors import ToolError
 from graph_agent.kit import Kit, Where
 from graph_agent.nodes.deciding import about, decided, question, within_budget
 from graph_agent.nodes.road import Node
-from graph_agent.patch import Patch, canonical, hashed
+from graph_agent.patch import Patch, canonical, hashed, unkeepable
 from graph_agent.state import Call, current_step
 
 ASK_USER: Final = "ask_user"
@@ -95,11 +95,14 @@ def _call(one: Mapping[str, Any], index: int, *, view: ActView, kit: Kit, where:
     if key in known or not one["id"]:
         key = f"{key}-{hashed(where.checkpoint, str(index))}"
     known.add(key)
-    step = current_step(view.get("plan", ()))
+    step, odd = current_step(view.get("plan", ())), unkeepable(one["args"])
+    args = {"sent": canonical(one["args"])[:500]} if odd else dict(one["args"])
     call: Call = {
-        "id": key, "tool": one["name"], "args": dict(one["args"]), "step": step["id"] if step else "",
-        "hash": hashed(one["name"], canonical(one["args"]), length=16), "attempts": 0, "seen": False,
+        "id": key, "tool": one["name"], "args": args, "step": step["id"] if step else "",
+        "hash": hashed(one["name"], canonical(args), length=16), "attempts": 0, "seen": False,
     }  # fmt: skip
+    if odd:
+        return {**call, "status": "failed", "result": f"error: {one['name']}: {odd[0]}: {odd[1]}"}
     if call["tool"] in (ASK_USER, REPLAN):
         return _own(call)
     try:

@@ -27,18 +27,18 @@ class ObserveView(TypedDict, total=False):
 
 async def observe(view: ObserveView, kit: Kit, where: Where) -> Patch:
     """Take in every result that was not taken in before."""
-    del where
+    del kit, where
     patch = Patch()
     calls = view.get("calls", [])
     for call in calls:
         if call.get("status") not in ("waiting", "approved", "retrying") and not call.get("seen"):
-            patch = patch | _taken(cast("Call", call), kit)
+            patch = patch | _taken(cast("Call", call))
     if outstanding(calls):
         return patch
     return patch.set("phase", "reflecting")
 
 
-def _taken(call: Call, kit: Kit) -> Patch:
+def _taken(call: Call) -> Patch:
     """Take in one result: a working note that answers the call, an artifact, a fact."""
     note = {"id": f"n-{call['id']}-result", "role": "tool", "content": "", "tool_call_id": call["id"],
             "step": call.get("step", "")}  # fmt: skip
@@ -50,7 +50,7 @@ def _taken(call: Call, kit: Kit) -> Patch:
         return patch.fact(reason, source="act", step=call["step"], contradicts=call["step"] or "plan")
     if call.get("status") in ("done", "answered"):
         patch = patch | _learned(call)
-    return patch | _written(call, kit)
+    return patch | _written(call)
 
 
 def _heard(call: Call) -> Patch:
@@ -79,20 +79,26 @@ def _learned(call: Call) -> Patch:
     return Patch().add("artifacts", artifact).add("facts", fact)
 
 
-def _written(call: Call, kit: Kit) -> Patch:
+def _written(call: Call) -> Patch:
     """Take in what the tool itself wrote; what it says came from a tool, whatever it claims."""
     own = call.get("patch")
     if not own:
         return Patch()
-    changes: dict[str, Any] = {key: value for key, value in own["changes"].items() if key not in PROTECTED}
-    for key in ("facts", "artifacts"):
+    changes: dict[str, Any] = dict(own["changes"])
+    for key, labelled in (("facts", _labelled), ("artifacts", _labelled), ("messages", _spoken), ("notes", _noted)):
         if key in changes:
-            changes[key] = [_labelled(record, call) for record in changes[key]]
-    del kit
+            changes[key] = [labelled(record, call) for record in changes[key]]
     return Patch(changes, own["counts"])
 
 
-PROTECTED: Final = ("phase", "halt", "usage", "budget", "decisions", "calls", "schema_version", "prompts")
+def _spoken(record: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    """Say who speaks: a tool never does in the user's name."""
+    said = f"({call['tool']}) {record['content']}" if "content" in record else None
+    return {**record, "role": "assistant", **({"content": said} if said else {})}
+
+
+def _noted(record: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    return {**_spoken(record, call), "step": record.get("step") or call["step"]}
 
 
 def _labelled(record: Mapping[str, Any], call: Call) -> dict[str, Any]:
@@ -100,7 +106,7 @@ def _labelled(record: Mapping[str, Any], call: Call) -> dict[str, Any]:
     given = "untrusted" if trust == "untrusted" else "tool"
     source = record.get("source") or call["tool"]
     return {**record, "trust": given, "step": record.get("step") or call["step"],
-            "source": call["tool"] if source == "agent" else source}  # fmt: skip
+            "source": call["tool"] if source in ("agent", "user") else source}  # fmt: skip
 
 
 def _first(text: str) -> str:

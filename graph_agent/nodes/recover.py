@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from typing_extensions import TypedDict
 
 from graph_agent.kit import Kit, Where
 from graph_agent.nodes.road import Node
 from graph_agent.patch import Patch
-
-SMALLEST: Final = 1 / 8
 
 
 class RecoverView(TypedDict, total=False):
@@ -25,8 +23,6 @@ async def recover(view: RecoverView, kit: Kit, where: Where) -> Patch:
     del where
     halt = view["halt"]
     record = next(one for one in view["failures"] if one["id"] == halt["failure"])
-    if halt.get("shrink", 0) >= SMALLEST:
-        return Patch().set("halt", {**halt, "kind": "retry"})
     if record.get("retry_at") is None:
         return Patch().set("halt", {**halt, "kind": "failed"}).set("phase", "error")
     await kit.wait_until(record["retry_at"])

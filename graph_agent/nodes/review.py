@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 from langgraph.types import Send, interrupt
-from pydantic import Discriminator
+from pydantic import AfterValidator, Discriminator
 from typing_extensions import TypedDict
 
+from graph_agent.errors import ToolError
 from graph_agent.kit import Kit, Where
 from graph_agent.nodes.act import ASK_USER
 from graph_agent.nodes.road import Goto, Node
-from graph_agent.patch import Patch, canonical, clean, hashed
+from graph_agent.patch import Patch, canonical, clean, hashed, unkeepable
+from graph_agent.tools import Toolbox
 
 
 class CallTask(TypedDict, total=False):
@@ -83,13 +85,32 @@ TOLD: Final = {
 
 async def review(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
     """Ask, and write down who answered what."""
-    answer = interrupt(payload(task["call"], where.thread), response_schema=schema_of(task["call"]))
+    answer = interrupt(payload(task["call"], where.thread), response_schema=schema_of(task["call"]["tool"], kit.tools))
     return settle(task, answer, kit)
 
 
-def schema_of(call: Mapping[str, Any]) -> Any:
-    """Give the type of the answers that a call takes."""
-    return QuestionAnswer if call["tool"] == ASK_USER else Answer
+def schema_of(tool: str, tools: Toolbox) -> Any:
+    """Give the type of the answers that a call takes; one that is not saves nothing and may be given anew."""
+
+    def fits(answer: dict[str, Any]) -> dict[str, Any]:
+        return _fitting(tool, tools, answer)
+
+    return Annotated[QuestionAnswer if tool == ASK_USER else Answer, AfterValidator(fits)]
+
+
+def _fitting(tool: str, tools: Toolbox, answer: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what could not be stored, and edited arguments that the tool does not take."""
+    if problem := unkeepable(answer):
+        raise ValueError(f"{problem[0]}: {problem[1]}")
+    if answer["type"] != "edit":
+        return answer
+    edited = answer["edited_action"]
+    if edited["name"] not in ("", tool):
+        raise ValueError(f"an edit changes the arguments of {tool!r}, not the tool")
+    try:
+        return {**answer, "edited_action": {"name": tool, "args": tools.get(tool).checked(edited["args"])}}
+    except ToolError as error:
+        raise ValueError(str(error)) from error
 
 
 def payload(call: Mapping[str, Any], thread: str) -> dict[str, Any]:
@@ -113,23 +134,28 @@ def settle(task: CallTask, answer: Mapping[str, Any], kit: Kit) -> tuple[Patch, 
     if kind in ("approve", "edit"):
         changed = {"id": call["id"], "status": "approved", "review": settled}
         if kind == "edit":
-            args = kit.tools.get(call["tool"]).checked(answer["edited_action"]["args"])
+            args = answer["edited_action"]["args"]
             settled["before"] = call["args"]
             changed |= {"args": args, "hash": hashed(call["tool"], canonical(args), length=16)}
         return Patch().add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
-    said = clean(str(answer.get("message") or TOLD.get(kind, "")))
-    changed = {"id": call["id"], "status": STATUS[kind], "review": settled, "result": said, "by": settled["by"]}
+    told = said(answer)
+    changed = {"id": call["id"], "status": STATUS[kind], "review": settled, "result": told, "by": settled["by"]}
     patch = Patch().add("calls", changed)
     if call["tool"] == ASK_USER:
-        patch = patch.add("questions", _answered(call, kind, said, settled))
+        patch = patch.add("questions", _answered(call, kind, told, settled))
     if kind == "supersede":
         patch = patch.set("halt", {"kind": "superseded", "node": "plan", "reason": "new input"})
     return patch, "observe"
 
 
-def _answered(call: Mapping[str, Any], kind: str, said: str, settled: Mapping[str, Any]) -> dict[str, Any]:
+def said(answer: Mapping[str, Any]) -> str:
+    """Give what the model reads in place of a result."""
+    return clean(str(answer.get("message") or TOLD.get(answer["type"], "")))
+
+
+def _answered(call: Mapping[str, Any], kind: str, told: str, settled: Mapping[str, Any]) -> dict[str, Any]:
     status = "answered" if kind == "respond" else "superseded"
-    return {"id": f"q-{call['id']}", "status": status, "answer": said, "by": settled["by"], "at": settled["at"]}
+    return {"id": f"q-{call['id']}", "status": status, "answer": told, "by": settled["by"], "at": settled["at"]}
 
 
 REVIEW = Node("review", review, CallTask, timed=False)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_type_hints
 
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
@@ -20,13 +20,16 @@ from graph_agent.kit import Kit, Where
 from graph_agent.models import is_overflow
 from graph_agent.patch import Patch, clean, hashed
 from graph_agent.phases import illegal
-from graph_agent.policies import kinds_of
+from graph_agent.policies import Again, Verdict, kinds_of
+from graph_agent.prompts import names_in
 from graph_agent.state import Counters, Failure, current_step, tally
 
 View = Mapping[str, Any]
 Goto = str | Send | list[Send]
 Result = Patch | tuple[Patch, Goto] | Mapping[str, Any]
 Body = Callable[[Any, Kit, Where], Awaitable[Result]]
+SMALLEST: Final = 1 / 8  # of the state: what is too long even then, is too long
+PRESSURE_FLAG: Final = "budget_pressure"
 STANDING: Final = ("schema_version", "phase", "usage", "budget", "halt", "plan")
 
 
@@ -44,14 +47,14 @@ class Node:
     decides: bool = False
     timed: bool = True
 
-    def reads(self) -> tuple[str, ...]:
-        """Give the keys of its view."""
-        return tuple(get_type_hints(self.view))
+    def reads(self, kit: Kit) -> tuple[str, ...]:
+        """Give the keys of its view, and those that its prompt names."""
+        return tuple(dict.fromkeys((*get_type_hints(self.view), *sorted(names_in(kit.prompts.get(self.name, ""))))))
 
 
 def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awaitable[Any]]:
     """Make the function that LangGraph runs."""
-    keys = node.reads()
+    keys = node.reads(kit)
 
     async def run(state: dict[str, Any], runtime: Runtime[Any]) -> Any:
         where = Where.of(runtime.execution_info)
@@ -68,8 +71,11 @@ def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awa
             return changes if goto is None else Command(update=changes, goto=goto)
         except (GraphBubbleUp, PatchError, SetupError):
             raise
-        except Exception as error:  # noqa: BLE001  recorded with all its facts; `recover` decides what becomes of it
-            return _failed(error, node, state, kit, where)
+        except Exception as error:
+            if is_invalid_resume(error):
+                raise  # the answer was not one that the question takes: it is not saved, and may be given anew
+            # Recorded with all its facts; `recover` decides what becomes of it.
+            return _failed(error, node, state, kit, where, kit.clock() - started)
 
     run.__name__ = node.name
     return run
@@ -103,13 +109,21 @@ def _settled(patch: Patch, node: Node, state: View, kit: Kit, seconds: float) ->
     if patch.counts:
         changes["usage"] = _counted(usage, patch.counts, node.name)
         pressure = kit.budget_of(state).pressure(tally(usage, changes["usage"]))
-        if pressure.yes and node.decides:
-            changes = dict(Patch(changes).flag(f"budget: {pressure.why}", name="budget_pressure").changes)
+        if node.decides:
+            changes = _warned(changes, state, pressure)
     if (state.get("halt") or {}).get("kind") in ("retry", "resumed") and node.works_in and "halt" not in changes:
         changes["halt"] = None
     kit.checker.check(node.name, changes)
     _check_phase(node, state, changes)
     return changes
+
+
+def _warned(changes: dict[str, Any], state: View, pressure: Verdict) -> dict[str, Any]:
+    """Raise the flag that tells of a limit near by; lower it once there is enough again."""
+    if pressure.yes:
+        return dict(Patch(changes).flag(f"budget: {pressure.why}", name=PRESSURE_FLAG).changes)
+    raised = any(flag["id"] == PRESSURE_FLAG and flag.get("raised") for flag in state.get("risk_flags", ()))
+    return dict(Patch(changes).lower(PRESSURE_FLAG).changes) if raised else changes
 
 
 def _check_phase(node: Node, state: View, changes: dict[str, Any]) -> None:
@@ -129,19 +143,30 @@ def _counted(usage: Counters, counts: Mapping[str, float], writer: str) -> Count
     return {name: {writer: usage.get(name, {}).get(writer, 0) + amount} for name, amount in counts.items()}
 
 
-def _failed(error: Exception, node: Node, state: View, kit: Kit, where: Where) -> dict[str, Any]:
+def _failed(
+    error: Exception, node: Node, state: View, kit: Kit, where: Where, seconds: float
+) -> dict[str, Any]:
     """Write down what failed, and the decision about another attempt, before anybody waits."""
     halt = state.get("halt") or {}
-    attempt = (halt.get("attempt", 0) if halt.get("kind") == "retry" and halt.get("node") == node.name else 0) + 1
-    again = kit.retry.decide(error, attempt=attempt, chance=kit.chance())
+    halt = halt if halt.get("kind") == "retry" and halt.get("node") == node.name else {}
+    attempt, shrink = halt.get("attempt", 0) + 1, halt.get("shrink", 1.0)
+    if is_overflow(error):
+        attempt, shrink = attempt - 1, shrink / 2
+        again = Again(shrink >= SMALLEST, 0.0, "it was too long; shown less")
+    else:
+        again = kit.retry.decide(error, attempt=attempt, chance=kit.chance())
     record = failure(error, node=node.name, state=state, kit=kit, where=where)
     record["attempt"] = attempt
     record["retry_at"] = kit.clock() + again.delay if again.yes else None
     reason = f"{record['error']['type']}: {record['error']['message']} ({again.why})"
     stuck = {"kind": "failure", "node": node.name, "failure": record["id"], "attempt": attempt, "reason": reason}
-    if is_overflow(error):
-        stuck["shrink"] = halt.get("shrink", 1.0) / 2
-    changes = {"failures": [record], "halt": stuck}
+    if shrink < 1:
+        stuck["shrink"] = shrink
+    tokens = getattr(error, "facts", {}).get("tokens") or {}
+    counts = {"wall_time": round(seconds, 6)} if node.works_in else {}
+    if tokens:
+        counts |= {"llm_tokens": tokens["input"] + tokens["output"], "llm_calls": 1}
+    changes = {"failures": [record], "halt": stuck, "usage": _counted(state.get("usage", {}), counts, node.name)}
     kit.checker.check(node.name, changes)
     return changes
 
@@ -149,7 +174,7 @@ def _failed(error: Exception, node: Node, state: View, kit: Kit, where: Where) -
 def failure(error: BaseException, *, node: str, state: View, kit: Kit, where: Where) -> Failure:
     """Make the record of something that went wrong, with a snapshot of where the thread stood."""
     step = current_step(state.get("plan", ()))
-    facts = {k: str(v) for k, v in getattr(error, "facts", {}).items() if k != "repairs"}
+    facts = {k: clean(str(v)) for k, v in getattr(error, "facts", {}).items() if k != "repairs"}
     return {
         "id": f"x-{hashed(where.checkpoint, node, str(kit.clock()))}",
         "at": kit.now(),

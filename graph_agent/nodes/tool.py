@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Send
 
-from graph_agent.errors import ToolError
+from graph_agent.errors import PatchError, ToolError
 from graph_agent.kit import Kit, Where
 from graph_agent.nodes.review import CallTask
 from graph_agent.nodes.road import Goto, Node, failure
@@ -15,21 +15,27 @@ from graph_agent.patch import Patch, clean
 from graph_agent.policies import Again
 from graph_agent.tools import MayStillRunError, Outcome
 
+PROTECTED: Final = (
+    "schema_version", "goal", "constraints", "budget", "usage", "phase", "halt", "decisions", "calls", "prompts",
+)  # fmt: skip
+COUNTED: Final = ("steps", "wall_time", "llm_tokens", "llm_calls", "tool_calls")
+
 
 async def tool(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
     """Run the call; on trouble, decide whether it is worth another attempt."""
     call = task["call"]
     await kit.wait_until(call.get("retry_at"))
     attempt, started = call.get("attempts", 0) + 1, kit.clock()
+    outcome = None
     try:
         outcome = await kit.tools.call(call["tool"], call["args"], deadline=_deadline(task, kit))
         patch = _done(call, outcome, kit)
     except GraphBubbleUp:
         raise
     except Exception as error:  # noqa: BLE001  a result that the model reads, and a record
-        return _failed(error, task, attempt, kit, where)
+        return _failed(error, task, attempt, kit, where, ran=outcome)
     changed = {"id": call["id"], "attempts": attempt, "seconds": round(kit.clock() - started, 6)}
-    return patch.add("calls", changed), "observe"
+    return patch.add("calls", changed).count("wall_time", changed["seconds"]), "observe"
 
 
 def _deadline(task: CallTask, kit: Kit) -> float | None:
@@ -42,12 +48,26 @@ def _done(call: dict[str, Any], outcome: Outcome, kit: Kit) -> Patch:
     """Record the result; what the tool itself wrote waits for `observe`, and is checked now: a bad one is an error."""
     changed: dict[str, Any] = {"id": call["id"], "status": "done", "result": outcome.text, "retry_at": 0.0}
     if outcome.patch is not None:
-        kit.checker.check(f"tool {call['tool']}", outcome.patch.changes)
+        _check(f"tool {call['tool']}", outcome.patch, kit)
         changed["patch"] = {"changes": dict(outcome.patch.changes), "counts": dict(outcome.patch.counts)}
     return Patch().add("calls", changed)
 
 
-def _failed(error: Exception, task: CallTask, attempt: int, kit: Kit, where: Where) -> tuple[Patch, Goto]:
+def _check(writer: str, patch: Patch, kit: Kit) -> None:
+    """Refuse what the state does not take, and what is not a tool's to say: the user's words, the agent's own books."""
+    kit.checker.check(writer, patch.changes)
+    kit.checker.check(writer, {"usage": {name: {"tool": amount} for name, amount in patch.counts.items()}})
+    for key in patch.changes:
+        if key in PROTECTED:
+            raise PatchError(node=writer, key=key, path="", reason="a tool may not write it")
+    for name, amount in patch.counts.items():
+        if name in COUNTED or amount < 0:
+            raise PatchError(node=writer, key="usage", path=f"[{name!r}]", reason="a tool may not change this counter")
+
+
+def _failed(
+    error: Exception, task: CallTask, attempt: int, kit: Kit, where: Where, *, ran: Outcome | None
+) -> tuple[Patch, Goto]:
     call = task["call"]
     again = _again(error, call, attempt, kit)
     record = failure(error, node="tool", state=task, kit=kit, where=where)
@@ -59,6 +79,8 @@ def _failed(error: Exception, task: CallTask, attempt: int, kit: Kit, where: Whe
         changed = {"id": call["id"], "status": "retrying", "attempts": attempt, "retry_at": record["retry_at"]}
         return patch.add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
     said = f"error: {type(error).__name__}: {clean(str(error))[:2_000]}"
+    if ran is not None:
+        said = f"{ran.text}\n(the call was made; what it wrote could not be taken: {said})"
     return patch.add("calls", {"id": call["id"], "status": "failed", "attempts": attempt, "result": said}), "observe"
 
 
