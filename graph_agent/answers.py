@@ -73,11 +73,6 @@ def expired(run: Run, now: float) -> dict[str, Answer]:
     return {review.interrupt: {"type": "expire", "by": "(deadline)"} for review in late}
 
 
-def superseded(run: Run, by: str) -> dict[str, Answer]:
-    """Give the answers to all reviews that new input overtakes."""
-    return {review.interrupt: {"type": "supersede", "by": by} for review in run.reviews}
-
-
 def _checked(answer: Answer, review: Review, tools: Toolbox) -> Answer:
     if review.kind not in ("tool_approval", "question"):
         return answer

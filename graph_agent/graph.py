@@ -107,7 +107,7 @@ def _onward(route: Route, entered: Mapping[str, str]) -> Route:
         kind = (state.get("halt") or {}).get("kind")
         if kind == "failure":
             return "recover"
-        following = route(state) if kind not in ("stopped", "failed", "superseded") else END
+        following = route(state) if kind not in ("stopped", "failed") else END
         return entered.get(following, following) if isinstance(following, str) else following
 
     return onward

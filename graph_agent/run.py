@@ -109,8 +109,6 @@ def status_of(snapshot: Any, *, running: bool = False) -> Status:
     for seen, status in signs:
         if seen:
             return status
-    if (snapshot.values.get("halt") or {}).get("kind") == "superseded":
-        return "stopped"
     return ENDED.get(snapshot.values.get("phase", "idle"), "crashed")
 
 

@@ -180,7 +180,7 @@ class Failure(TypedDict, total=False):
 class Halt(TypedDict, total=False):
     """Why the run does not simply go on, and at which node it would."""
 
-    kind: Required[Literal["failure", "retry", "stopped", "failed", "superseded", "resumed"]]
+    kind: Required[Literal["failure", "retry", "stopped", "failed", "resumed"]]
     node: str
     reason: str
     failure: str

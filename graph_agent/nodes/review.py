@@ -67,18 +67,17 @@ class Edit(_Signed):
     edited_action: EditedAction
 
 
-class Overtaken(_Signed):
-    """Nobody will answer any more: new input came, or the time is up."""
+class Expire(_Signed):
+    """Nobody will answer any more: the time is up."""
 
-    type: Literal["supersede", "expire"]
+    type: Literal["expire"]
 
 
-Answer = Annotated[Approve | Reject | Respond | Edit | Overtaken, Discriminator("type")]
-QuestionAnswer = Annotated[Respond | Reject | Overtaken, Discriminator("type")]
-STATUS: Final = {"reject": "rejected", "respond": "answered", "supersede": "superseded", "expire": "expired"}
+Answer = Annotated[Approve | Reject | Respond | Edit | Expire, Discriminator("type")]
+QuestionAnswer = Annotated[Respond | Reject | Expire, Discriminator("type")]
+STATUS: Final = {"reject": "rejected", "respond": "answered", "expire": "expired"}
 TOLD: Final = {
     "reject": "The user rejected this call. It was not run. Do not repeat it unless asked to.",
-    "supersede": "The user gave new instructions instead of an answer. The call was not run.",
     "expire": "Nobody answered in time. The call was not run.",
 }
 
@@ -143,8 +142,6 @@ def settle(task: CallTask, answer: Mapping[str, Any], kit: Kit) -> tuple[Patch, 
     patch = Patch().add("calls", changed)
     if call["tool"] == ASK_USER:
         patch = patch.add("questions", _answered(call, kind, told, settled))
-    if kind == "supersede":
-        patch = patch.set("halt", {"kind": "superseded", "node": "plan", "reason": "new input"})
     return patch, "observe"
 
 

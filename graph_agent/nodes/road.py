@@ -143,9 +143,7 @@ def _counted(usage: Counters, counts: Mapping[str, float], writer: str) -> Count
     return {name: {writer: usage.get(name, {}).get(writer, 0) + amount} for name, amount in counts.items()}
 
 
-def _failed(
-    error: Exception, node: Node, state: View, kit: Kit, where: Where, seconds: float
-) -> dict[str, Any]:
+def _failed(error: Exception, node: Node, state: View, kit: Kit, where: Where, seconds: float) -> dict[str, Any]:
     """Write down what failed, and the decision about another attempt, before anybody waits."""
     halt = state.get("halt") or {}
     halt = halt if halt.get("kind") == "retry" and halt.get("node") == node.name else {}

@@ -364,8 +364,6 @@ def test_a_deadline_does_not_begin_again(make: Make, clock: FrozenClock) -> None
     assert make(model=model, tools=[LOOK], deadline=Deadline(run=900)).resume("t").status == "done"
 
 
-
-
 @pytest.mark.parametrize(
     "options",
     [

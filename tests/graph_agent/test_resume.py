@@ -39,7 +39,6 @@ from graph_agent.errors import (
     SetupError,
     UnknownThreadError,
 )
-from graph_agent.run import status_of
 from graph_agent.testing import Deliveries, FrozenClock, calls, lookup
 from tests.graph_agent import crash
 from tests.graph_agent.conftest import Make, call_of, raw
@@ -554,19 +553,6 @@ def test_thread_names(make: Make) -> None:
     for name in ("a/b", "ü x", "t@3", "%", 7):
         assert agent.run("go", thread=name).thread == str(name)
         assert agent.state(name).answer == "done"
-
-
-def test_status_of_a_superseded_thread(make: Make) -> None:
-    """A process that died after giving up a review and before the new input: the thread is stopped, not done."""
-    agent = make(calls(("deliver", {"to": "ada"})), "new", tools=[Deliveries().tool()])
-    review = agent.run("go", thread="t").reviews[0]
-    from langgraph.types import Command
-
-    asyncio.run(agent.graph.ainvoke(Command(resume={review.interrupt: {"type": "supersede", "by": "x"}}), raw("t")))
-    run = agent.state("t")
-    assert (run.status, run.answer) == ("stopped", None)
-    assert agent.run("another", thread="t").answer == "new"
-    assert status_of(agent.graph.get_state(raw("nope"))) == "unknown"
 
 
 def test_review_policy_of_another_day(make: Make) -> None:
