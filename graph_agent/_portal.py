@@ -22,15 +22,15 @@ class Portal:
         """Start nothing yet."""
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._process = 0
 
     def call(self, work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None) -> T:
         """Run a coroutine to its end, on `loop` if a saver is bound to one; an interrupt from the keyboard stops it."""
         home = loop or self._running()
-        if _is_here(home):
+        if problem := _unfit(loop):
             work.close()
-            msg = "this saver lives in the running event loop, which a sync call would block; await the async twin"
-            raise SetupError(msg)
+            raise SetupError(problem)
         ended = threading.Event()
         future = asyncio.run_coroutine_threadsafe(_until(work, ended), home)
         try:
@@ -46,9 +46,11 @@ class Portal:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._process != os.getpid():
+            alive = self._thread is not None and self._thread.is_alive() and self._process == os.getpid()
+            if self._loop is None or not alive:
                 self._loop, self._process = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="graph-agent", daemon=True).start()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="graph-agent", daemon=True)
+                self._thread.start()
             return self._loop
 
 
@@ -59,11 +61,17 @@ async def _until(work: Coroutine[Any, Any, T], ended: threading.Event) -> T:
         ended.set()
 
 
-def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
+def _unfit(loop: asyncio.AbstractEventLoop | None) -> str:
+    """Say why the loop of a saver cannot be waited for from here, if it cannot."""
+    if loop is None:
+        return ""
+    if not loop.is_running():
+        return "this saver lives in an event loop that does not run any more; open it in one that does, and await there"
     try:
-        return asyncio.get_running_loop() is loop
+        here = asyncio.get_running_loop() is loop
     except RuntimeError:
-        return False
+        here = False
+    return "this saver lives in the running loop, which a sync call would block; await the async twin" if here else ""
 
 
 PORTAL = Portal()

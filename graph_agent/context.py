@@ -223,13 +223,14 @@ def _said(view: View) -> list[Message]:
     plan = view.get("plan", ())
     step = current_step(plan)
     following = {step["id"]} if step else {step["id"] for step in plan if step.get("status") != "dropped"}
+    following.add("")  # a note of no step is of all
     results = {call["id"]: call.get("result", "") for call in view.get("calls", ())}
     notes = [
         {**_plain(note), "content": _told(results[note["tool_call_id"]], note["tool_call_id"])}
         if note.get("tool_call_id") in results
         else _plain(note)
         for note in view.get("notes", ())
-        if note.get("step", "") in following or not following
+        if note.get("step", "") in following
     ]
     return [*map(_plain, view.get("messages", ())), *notes]
 

@@ -104,6 +104,7 @@ def status_of(snapshot: Any, *, running: bool = False) -> Status:
         (running, "running"),
         (bool(snapshot.interrupts), "waiting"),
         (bool(_errors(snapshot)), "failed"),
+        (bool(snapshot.tasks) and snapshot.metadata.get("source") in ("fork", "update"), "stopped"),
         (bool(snapshot.tasks), "crashed"),
     ]
     for seen, status in signs:

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.errors import NodeCancelledError
 
 import graph_agent
-from graph_agent import Agent, Patch, ReviewPolicy, tool
+from graph_agent import Agent, AgentState, Node, Patch, ReviewPolicy, tool
 from graph_agent.errors import GraphAgentError, OpenThreadError, RunFailedError, SetupError, UnknownThreadError
 from graph_agent.events import Asked, Ended, Finished, Line, Started
 from graph_agent.testing import Deliveries, ScriptedModel, calls, lookup
@@ -234,3 +235,38 @@ def test_a_fork_begins_with_what_it_is_told(tmp_path: Path) -> None:
     assert dict(one.state("t").state) == before
     assert one.history("u")[1].metadata["forked_from"] == "t@3"
     one.saver.close()
+
+
+def test_a_saver_whose_loop_has_ended_is_refused(postgres_url: str) -> None:
+    """A sync door would wait for ever for a loop that does not run: it says so instead."""
+
+    async def build() -> Agent:
+        async with AsyncPostgresSaver.from_conn_string(postgres_url) as saver:
+            await saver.setup()
+            return agent(saver)
+
+    one = asyncio.run(build())
+    with pytest.raises(SetupError, match="does not run any more"):
+        one.run("look x and y up", thread="t")
+
+
+def test_a_fork_waits_to_be_resumed() -> None:
+    """A fork has not crashed: it is stopped until it is resumed, and may be given a new goal."""
+    one = agent()
+    one.run("look x and y up", thread="t")
+    fork = one.fork("t@4", thread="u")
+    assert fork.status == "stopped"
+    assert one.resume("u").answer == "X and Y"
+
+
+def test_a_note_of_no_step_is_always_shown() -> None:
+    """What a node of one's own notes without naming a step reaches the model."""
+
+    async def remind(view: Any, kit: Any, where: Any) -> Patch:
+        return Patch().note("the lift is broken")
+
+    one = agent(nodes=[("act", Node("remind", remind, AgentState))])
+    one.run("look x and y up", thread="t")
+    steps = [moment for moment in one.history("t") if moment.nodes == ("act",)]
+    assert all("the lift is broken" in str(moment.saw) for moment in steps)
+    assert all(moment.saw.exact for moment in steps)
