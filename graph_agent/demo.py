@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,6 +124,8 @@ def main() -> int:
     parser.add_argument("--part", choices=["begin", "die", "end"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # the parts write in their order, into a pipe too
     if given.part:
         begin(given.folder) if given.part == "begin" else answer(given.folder, dies=given.part == "die")
         return 0

@@ -221,6 +221,7 @@ def test_the_demo_loses_nothing() -> None:
     before, after = done.stdout.split("the process died (SIGKILL)")
     assert "· delete {'name': 'cache.bin'}" in before
     assert "· delete {'name': 'cache.bin'}" not in after
+    assert "disk: done" in after
     assert "deleted, each once: cache.bin, old.log; left: thesis.txt" in after
 
 
