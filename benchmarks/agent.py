@@ -47,7 +47,12 @@ def ours(count: int, path: Path, address: str) -> float:
     """Run this agent."""
     from graph_agent import Agent, Budget, tool
 
-    agent = Agent(model(count), tools=[tool(search)], saver=address.format(path=path), budget=Budget(max_steps=10**6))
+    agent = Agent(
+        model(count),
+        tools=[tool(risk="read_only")(search)],
+        saver=address.format(path=path),
+        budget=Budget(max_steps=10**6),
+    )
     start = time.perf_counter()
     run = agent.run("look everything up", thread="t", progress=False)
     seconds = time.perf_counter() - start

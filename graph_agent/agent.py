@@ -17,7 +17,7 @@ from langchain_core.language_models import BaseChatModel
 from checkpointers.retention import duration
 from graph_agent import prompts as texts
 from graph_agent._portal import PORTAL
-from graph_agent.answers import fitted, gathered
+from graph_agent.answers import Ids, fitted, gathered
 from graph_agent.context import Composer
 from graph_agent.driving import Driver
 from graph_agent.embedding import Similarity
@@ -90,11 +90,15 @@ class Agent:
         """
         checker = Checker(state)
         box = tools if isinstance(tools, Toolbox) else Toolbox(tools)
+        review = review or ReviewPolicy()
+        for name in (*review.tools, *review.never_for):
+            if name not in box:
+                raise SetupError(f"the review policy names {name!r}, which is no tool of this agent", tool=name)
         similar = Similarity(embeddings) if embeddings else None
         self.kit = Kit(
             model=Model(model), tools=box, composer=Composer(context or Context(), similar), checker=checker,
             prompts=texts.checked(prompts or {}, checker.keys), budget=budget or Budget(),
-            review=review or ReviewPolicy(), retry=retry or Retry(), deadline=deadline or Deadline(), clock=clock,
+            review=review, retry=retry or Retry(), deadline=deadline or Deadline(), clock=clock,
             chance=chance, **({"sleep": sleep} if sleep else {}),
         )  # fmt: skip
         self.saver = saver_of(saver)
@@ -115,46 +119,47 @@ class Agent:
         goal: str,
         *,
         thread: str | None = None,
-        constraints: Iterable[str] = (),
+        constraints: str | Iterable[str] = (),
         budget: Budget | None = None,
         update: Mapping[str, Any] | Patch | None = None,
         supersede: bool = False,
         by: str = "user",
     ) -> AsyncGenerator[Event]:
         """Work on a goal, and tell what happens."""
-        if not goal.strip():
-            raise SetupError("the goal is empty; say what the agent should reach")
-        thread = str(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
+        if not str(goal or "").strip():
+            raise SetupError("the goal is empty; say in words what the agent should reach")
+        thread = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
         run, changes = await self._driver.look(thread), dict[str, Any]()
         if run.status != "unknown":
             run, changes = await self._driver.ready(thread)
         given = {**changes, **await self._driver.beginning(goal, run, supersede=supersede, by=by)}
         record = self._driver.budget(budget, run.state, begins=True)
         given |= {"budget": record} if record else {}
-        given |= {"constraints": list(constraints)} if constraints else {}
+        limits = [constraints] if isinstance(constraints, str) else list(constraints)
+        given |= {"constraints": limits} if limits else {}
         given |= _written(update)
         self.kit.checker.check("(input)", given)
         async with aclosing(self._driver.events(thread, given)) as events:
             async for event in events:
                 yield event
 
-    async def aresume(self, thread: str, **options: Any) -> Run:
+    async def aresume(self, thread: str | Run, **options: Any) -> Run:
         """Go on with a thread, with answers or without; see `resume`."""
         return await _last(self.astream_resume(thread, **options))
 
     async def astream_resume(
         self,
-        thread: str,
+        thread: str | Run,
         *,
-        approve: str | Iterable[str] = (),
-        reject: str | Iterable[str] | Mapping[str, str] = (),
+        approve: Ids = (),
+        reject: Ids | Mapping[str, str] = (),
         edit: Mapping[str, Mapping[str, Any]] | None = None,
         respond: Mapping[str, str] | None = None,
         budget: Budget | None = None,
         by: str = "user",
     ) -> AsyncGenerator[Event]:
         """Go on with a thread, and tell what happens."""
-        thread = str(thread)
+        thread = thread.thread if isinstance(thread, Run) else str(thread)
         run, changes = await self._driver.ready(thread)
         answers = gathered(approve=approve, reject=reject, edit=edit, respond=respond)
         fitting = fitted(answers, run, self.kit.tools, by=by, now=self.kit.clock())
@@ -183,7 +188,7 @@ class Agent:
         node: str | None = None,
     ) -> Run:
         """Make a new thread of a step of another; see `fork`."""
-        name = thread or f"t-{uuid.uuid4().hex[:12]}"
+        name = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
         await fork(self._driver, address, thread=name, update=_written(update), node=node)
         return await self._driver.look(name)
 
@@ -201,11 +206,11 @@ class Agent:
         """
         return self._wait(_last(self.astream(goal, thread=thread, **options), self._line(progress)))
 
-    def resume(self, thread: str, *, progress: bool = True, **options: Any) -> Run:
+    def resume(self, thread: str | Run, *, progress: bool = True, **options: Any) -> Run:
         """Go on with a thread after a crash, a stop, or with the answers to its reviews.
 
         Args:
-            thread: its name.
+            thread: its name, or a run of it.
             progress: show one live line.
             options: `approve` and `reject` take ids of reviews, `reject` also `{id: why}`; `edit` takes
                 `{id: arguments}`, `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers.
@@ -216,7 +221,7 @@ class Agent:
         """Work on a goal, and tell what happens as it happens."""
         return self._told(self.astream(goal, thread=thread, **options))
 
-    def stream_resume(self, thread: str, **options: Any) -> Iterator[Event]:
+    def stream_resume(self, thread: str | Run, **options: Any) -> Iterator[Event]:
         """Go on with a thread, and tell what happens as it happens."""
         return self._told(self.astream_resume(thread, **options))
 
@@ -282,6 +287,13 @@ class Agent:
                 yield event
         finally:
             running.cancel()
+
+
+def _named(thread: Any) -> str:
+    """Give the name of a thread: any text or number."""
+    if not str(thread):
+        raise SetupError("a thread needs a name; without thread= it gets one")
+    return str(thread)
 
 
 def _written(update: Mapping[str, Any] | Patch | None) -> dict[str, Any]:

@@ -22,29 +22,42 @@ from graph_agent.run import Review, Run
 from graph_agent.tools import Toolbox
 
 Answer = dict[str, Any]
+Ids = str | Review | Iterable[str | Review]
 
 
 def gathered(
     *,
-    approve: str | Iterable[str] = (),
-    reject: str | Iterable[str] | Mapping[str, str] = (),
+    approve: Ids = (),
+    reject: Ids | Mapping[str, str] = (),
     edit: Mapping[str, Mapping[str, Any]] | None = None,
     respond: Mapping[str, str] | None = None,
 ) -> dict[str, Answer]:
-    """Put the answers of a call together, by the id of the review."""
-    found: dict[str, Answer] = {key: {"type": "approve"} for key in _ids(approve)}
-    messages = reject if isinstance(reject, Mapping) else dict.fromkeys(_ids(reject), "")
-    for key, message in messages.items():
-        found[key] = {"type": "reject", **({"message": message} if message else {})}
-    for key, args in (edit or {}).items():
-        found[key] = {"type": "edit", "edited_action": {"name": "", "args": dict(args)}}
-    for key, message in (respond or {}).items():
-        found[key] = {"type": "respond", "message": message}
+    """Put the answers of a call together, by the id of the review; two for one review are refused."""
+    messages = reject if isinstance(reject, Mapping) else dict.fromkeys(_ids("reject", reject), "")
+    for name, given in (("edit", edit), ("respond", respond)):
+        if not isinstance(given or {}, Mapping):
+            raise InvalidAnswerError(f"{name}={given!r} names no review; write {name}={{review.id: …}}")
+    answers: list[tuple[str, Answer]] = [(key, {"type": "approve"}) for key in _ids("approve", approve)]
+    answers += [(key, {"type": "reject", **({"message": text} if text else {})}) for key, text in messages.items()]
+    edits = {key: {"name": "", "args": dict(args)} for key, args in (edit or {}).items()}
+    answers += [(key, {"type": "edit", "edited_action": edited}) for key, edited in edits.items()]
+    answers += [(key, {"type": "respond", "message": text}) for key, text in (respond or {}).items()]
+    found: dict[str, Answer] = {}
+    for key, answer in answers:
+        if key in found:
+            both = f"{found[key]['type']} and {answer['type']}"
+            raise InvalidAnswerError(f"review {key} was given two answers at once, {both}; give one", review=key)
+        found[key] = answer
     return found
 
 
-def _ids(given: str | Iterable[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
+def _ids(name: str, given: Ids) -> list[str]:
+    """Take an id, a review, or several of them."""
+    if isinstance(given, str | Review):
+        given = [given]
+    if not isinstance(given, Iterable):
+        raise InvalidAnswerError(f"{name}={given!r} names no review; write {name}=review.id")
+    return [one.id if isinstance(one, Review) else str(one) for one in given]
 
 
 def fitted(answers: Mapping[str, Answer], run: Run, tools: Toolbox, *, by: str, now: float) -> dict[str, Answer]:

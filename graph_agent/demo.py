@@ -34,7 +34,7 @@ THREAD: Final = "disk"
 def agent_for(folder: Path, model: Any, *, dies: bool = False) -> Agent:
     """Make the agent; `dies` makes the second deletion the end of the process."""
 
-    @tool
+    @tool(risk="read_only")
     def measure() -> tuple[str, Patch]:
         """Measure the files of the folder, the largest first."""
         found = sorted(folder.glob("files/*"), key=lambda file: -file.stat().st_size)

@@ -141,7 +141,9 @@ def is_overflow(error: BaseException) -> bool:
     return isinstance(error, ContextOverflowError) or getattr(error, "code", None) == "context_length_exceeded"
 
 
-def _named(name: str) -> BaseChatModel:
+def _named(name: Any) -> BaseChatModel:
+    if not isinstance(name, str):
+        raise SetupError(f"{name!r} is no model; write 'openai:NAME', or pass a LangChain chat model")
     provider, _, model = name.partition(":")
     if provider != "openai" or not model:
         raise SetupError(f"{name!r} names no model; write 'openai:NAME', or pass a LangChain chat model", model=name)

@@ -38,6 +38,13 @@ class Budget:
     max_tool_calls: int | None = None
     max_artifact_bytes_in_context: int = 8_000
 
+    def __post_init__(self) -> None:
+        """Refuse a limit below nothing."""
+        for field in fields(self):
+            limit = getattr(self, field.name)
+            if limit is not None and limit < 0:
+                raise SetupError(f"{field.name}={limit} is below nothing; None is no limit", limit=field.name)
+
     def record(self) -> dict[str, Any]:
         """Give it as plain data, for the state."""
         return asdict(self)
@@ -87,7 +94,8 @@ class ReviewPolicy:
     def __post_init__(self) -> None:
         """Accept any iterable; refuse a risk that does not exist."""
         for name in ("required_for", "tools", "never_for"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
         _known_risks(self.required_for)
 
     def decide(self, *, tool: str, risk: str) -> Verdict:

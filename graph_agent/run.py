@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from graph_agent.errors import RunFailedError
@@ -13,7 +13,7 @@ Status = Literal["running", "waiting", "done", "failed", "stopped", "crashed", "
 ENDED: Final[dict[str, Status]] = {"idle": "done", "done": "done", "error": "failed", "stopped": "stopped"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Review:
     """A question to a person, bound to one call and its exact arguments."""
 
@@ -29,16 +29,20 @@ class Review:
     description: str
     expires_at: float | None
     interrupt: str
-    response_schema: Any = field(default=None, repr=False)
+    response_schema: Any = None
+
+    def __repr__(self) -> str:
+        """Say what is asked, and by which name to answer."""
+        return f"<Review {self.id}: {self.description} ({self.reason})>"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """Where a thread stands after a call."""
 
     thread: str
     status: Status
-    state: Mapping[str, Any] = field(repr=False)
+    state: Mapping[str, Any]
     reviews: tuple[Review, ...] = ()
     error: str = ""
 
@@ -79,13 +83,17 @@ class Run:
             raise RunFailedError(f"thread {self.thread!r} failed: {self.reason}", thread=self.thread, failure=last)
         return self
 
+    def __repr__(self) -> str:
+        """Say where it stands, and why."""
+        return f"<Run {self}>"
+
     def __str__(self) -> str:
         step = current_step(self.state.get("plan", ()))
         done = sum(one.get("status") == "done" for one in self.plan)
         parts = [f"{self.thread}: {self.status}"]
         if self.plan:
             parts.append(f"step {done + 1 if step else done} of {len(self.plan)}{': ' + step['title'] if step else ''}")
-        parts += [f"waits: {review.description} ({review.reason})" for review in self.reviews]
+        parts += [f"waits: {one.id} {one.description} ({one.reason})" for one in self.reviews]
         if self.reason:
             parts.append(self.reason)
         if self.answer is not None:

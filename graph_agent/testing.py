@@ -13,7 +13,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
 
+from graph_agent.errors import SetupError
 from graph_agent.patch import canonical, hashed
+from graph_agent.prompts import PROMPTS
 from graph_agent.slicing import utf8_bytes
 from graph_agent.tools import Tool, tool
 
@@ -52,6 +54,9 @@ class ScriptedModel(BaseChatModel):
         self, script: Mapping[str, Sequence[Line]] | None = None, *, strict: bool = True, **nodes: Sequence[Line]
     ) -> None:
         """Take the lines of each node."""
+        for node in {**(script or {}), **nodes}:
+            if node not in PROMPTS:
+                raise SetupError(f"there is no node {node!r} that asks a model; they are {', '.join(PROMPTS)}")
         super().__init__(script={k: list(v) for k, v in {**(script or {}), **nodes}.items()}, strict=strict)  # type: ignore[call-arg]
 
     @property

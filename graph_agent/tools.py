@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -22,6 +22,7 @@ from graph_agent.policies import RISKS, Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
 Risk = str
+UNKNOWN_RISK: Final = "external_action"  # of a tool whose author did not say: a person looks, nothing is repeated
 
 
 class InvalidArgumentsError(ToolError):
@@ -174,7 +175,7 @@ def tool(
     function: Callable[..., Any] | None = None,
     /,
     *,
-    risk: Risk = "read_only",
+    risk: Risk = UNKNOWN_RISK,
     once_per: Iterable[str] = (),
     retry: Retry | None = None,
     deadline: float | None = None,
@@ -184,7 +185,8 @@ def tool(
 
     Args:
         function: the function, when used without parentheses.
-        risk: `read_only`, `write_local`, `external_action` or `irreversible`; reviews and retries depend on it.
+        risk: `read_only`, `write_local`, `external_action` or `irreversible`; reviews and retries depend on it. A tool
+            whose risk is not said is taken for an `external_action`.
         once_per: the arguments that make two calls the same effect.
         retry: how to try again; without it only `read_only` tools are tried again.
         deadline: seconds that one call may take.
@@ -213,17 +215,19 @@ class Toolbox:
     """The tools of an agent, by name; the only caller of a tool."""
 
     def __init__(self, tools: Iterable[Tool | BaseTool | Callable[..., Any]] = ()) -> None:
-        """Take tools, LangChain tools (read-only unless added with a risk), or plain functions."""
+        """Take tools, LangChain tools, or plain functions; whose risk is not said, is an `external_action`."""
         self._tools: dict[str, Tool] = {}
+        if isinstance(tools, Tool | BaseTool):
+            raise SetupError(f"tools={tools.name} is one tool; write tools=[{tools.name}]")
         for one in tools:
             self.add(one)
 
     def add(self, one: Tool | BaseTool | Callable[..., Any], *, risk: Risk | None = None, **options: Any) -> Toolbox:
-        """Add a tool; a LangChain tool needs to be told its risk if it is more than `read_only`."""
+        """Add a tool; of a LangChain tool or a plain function, say the risk here."""
         if not isinstance(one, Tool):
             if risk is not None and risk not in RISKS:
                 raise SetupError(f"there is no risk {risk!r}; the risks are {', '.join(RISKS)}", risk=risk)
-            risk = risk or "read_only"
+            risk = risk or UNKNOWN_RISK
             one = Tool(one, risk, **options) if isinstance(one, BaseTool) else tool(risk=risk, **options)(one)
         if one.name in self._tools:
             raise SetupError(f"there are two tools called {one.name!r}", tool=one.name)

@@ -65,7 +65,7 @@ def agent_of(saver: Any, world: World, die: Die) -> Agent:
         die(f"after {what}")
         return f"did {what}"
 
-    @tool
+    @tool(risk="read_only")
     def look(what: str) -> str:
         return doing(what)
 
@@ -77,7 +77,7 @@ def agent_of(saver: Any, world: World, die: Die) -> Agent:
     def send(what: str) -> str:
         return doing(what)
 
-    @tool
+    @tool(risk="read_only")
     def flaky(what: str) -> str:
         doing(what)
         if world.counts()[what] == 1:

@@ -16,8 +16,15 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.errors import NodeCancelledError
 
 import graph_agent
-from graph_agent import Agent, AgentState, Node, Patch, ReviewPolicy, tool
-from graph_agent.errors import GraphAgentError, OpenThreadError, RunFailedError, SetupError, UnknownThreadError
+from graph_agent import Agent, AgentState, Budget, Node, Patch, ReviewPolicy, tool
+from graph_agent.errors import (
+    GraphAgentError,
+    InvalidAnswerError,
+    OpenThreadError,
+    RunFailedError,
+    SetupError,
+    UnknownThreadError,
+)
 from graph_agent.events import Asked, Ended, Finished, Line, Started
 from graph_agent.testing import Deliveries, ScriptedModel, calls, lookup
 
@@ -63,7 +70,7 @@ def test_a_seldom_saved_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> 
     """What came after the last checkpoint is done again, what came before is not."""
     asked: list[str] = []
 
-    @tool
+    @tool(risk="read_only")
     async def search(query: str) -> str:
         """Look something up; the first time for y, everything stops."""
         asked.append(query)
@@ -271,3 +278,56 @@ def test_a_note_of_no_step_is_always_shown() -> None:
     steps = [moment for moment in one.history("t") if moment.nodes == ("act",)]
     assert all("the lift is broken" in str(moment.saw) for moment in steps)
     assert all(moment.saw.exact for moment in steps)
+
+
+def test_two_answers_to_one_review_are_refused() -> None:
+    """Which of them was meant is not guessed; nothing is saved, and the review stays open."""
+    done = Deliveries()
+    one = agent(tools=[done.tool()], model=model(act=[calls(("deliver", {"to": "ada"})), "X", "Y"]))
+    review = one.run("tell ada", thread="t").reviews[0]
+    for both in (
+        {"reject": {review.id: "never"}, "edit": {review.id: {"to": "bob"}}},
+        {"approve": review, "reject": review},
+    ):
+        with pytest.raises(InvalidAnswerError, match="two answers at once"):
+            one.resume("t", **both)
+    for odd in ({"approve": True}, {"edit": review.id}):
+        with pytest.raises(InvalidAnswerError, match="names no review"):
+            one.resume("t", **odd)
+    assert (one.state("t").status, len(done)) == ("waiting", 0)
+    assert one.resume(one.state("t"), approve=review).answer == "X and Y"
+
+
+def test_one_text_is_one_thing() -> None:
+    """A text where several are possible is one of them, not its letters."""
+    run = agent().run("look x and y up", constraints="keep backups")
+    assert run.state["constraints"] == ["keep backups"]
+    assert ReviewPolicy(required_for="irreversible").required_for == ("irreversible",)
+    with pytest.raises(SetupError, match=r"write tools=\[deliver\]"):
+        agent(tools=Deliveries().tool())
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    """A limit below nothing, a policy about no tool, a script for no node, a model that is none."""
+    with pytest.raises(SetupError, match="max_steps=-3 is below nothing"):
+        Budget(max_steps=-3)
+    with pytest.raises(SetupError, match="names 'nope', which is no tool"):
+        agent(review=ReviewPolicy(tools=("nope",)))
+    with pytest.raises(SetupError, match="no node 'paln'"):
+        ScriptedModel(paln=[["x"]])
+    with pytest.raises(SetupError, match="None is no model"):
+        Agent(None)
+    with pytest.raises(SetupError, match="needs a name"):
+        agent().run("look x up", thread="")
+
+
+def test_runs_and_reviews_read_well() -> None:
+    """What a notebook shows of a run has its reason, and the names to answer its reviews by."""
+    one = agent(tools=[Deliveries().tool()], model=model(act=[calls(("deliver", {"to": "ada"})), "X", "Y"]))
+    run = one.run("tell ada", thread="t")
+    assert run.reviews[0].id in str(run)
+    assert (
+        repr(run.reviews[0]) == f'<Review {run.reviews[0].id}: deliver({{"to":"ada"}}) (its risk is external_action)>'
+    )
+    failed = agent(model=model(plan=[ValueError("no idea")])).run("look x up", thread="t")
+    assert "no idea" in repr(failed)

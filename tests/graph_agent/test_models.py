@@ -40,7 +40,7 @@ Serve = Callable[..., OpenAIServer]
 Make = Callable[..., Agent]
 
 
-@tool
+@tool(risk="read_only")
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b

@@ -94,7 +94,7 @@ def test_bad_patch_of_a_tool(make: Make, changes: dict[str, Any], key: str, path
     """The call failed, but was made: the model reads its result and what was wrong; nothing of the patch is stored."""
     ran = []
 
-    @tool
+    @tool(risk="read_only")
     def write(x: str) -> Any:
         ran.append(x)
         return "the result", Patch(changes)
@@ -133,7 +133,7 @@ def test_deep_nesting() -> None:
 def test_nul_and_surrogates_become_visible(make: Make) -> None:
     """Text from a person, a model or a tool may hold anything; it is stored with visible marks instead."""
 
-    @tool
+    @tool(risk="read_only")
     def dirty(x: str) -> str:
         return f"{x}\x00\ud83d"
 
@@ -338,7 +338,7 @@ def test_own_keys(make: Make) -> None:
         seen.append(dict(view))
         return Patch().set("mood", "well").add("marks", {"id": "node"}).count("looks")
 
-    @tool
+    @tool(risk="read_only")
     def mark(x: str) -> Any:
         return x, Patch().add("marks", {"id": x})
 
