@@ -90,15 +90,11 @@ class Agent:
         """
         checker = Checker(state)
         box = tools if isinstance(tools, Toolbox) else Toolbox(tools)
-        review = review or ReviewPolicy()
-        for name in (*review.tools, *review.never_for):
-            if name not in box:
-                raise SetupError(f"the review policy names {name!r}, which is no tool of this agent", tool=name)
         similar = Similarity(embeddings) if embeddings else None
         self.kit = Kit(
             model=Model(model), tools=box, composer=Composer(context or Context(), similar), checker=checker,
             prompts=texts.checked(prompts or {}, checker.keys), budget=budget or Budget(),
-            review=review, retry=retry or Retry(), deadline=deadline or Deadline(), clock=clock,
+            review=_known(review or ReviewPolicy(), box), retry=retry or Retry(), deadline=deadline or Deadline(), clock=clock,
             chance=chance, **({"sleep": sleep} if sleep else {}),
         )  # fmt: skip
         self.saver = saver_of(saver)
@@ -303,6 +299,14 @@ def _written(update: Mapping[str, Any] | Patch | None) -> dict[str, Any]:
     if any(isinstance(step, str) or "id" not in step for step in plan):
         changes["plan"] = Patch().replace_plan(plan).changes["plan"]
     return changes
+
+
+def _known(review: ReviewPolicy, tools: Toolbox) -> ReviewPolicy:
+    """Refuse a policy about a tool that is none: with a slip of the pen nobody would be asked."""
+    for name in (*review.tools, *review.never_for):
+        if name not in tools:
+            raise SetupError(f"the review policy names {name!r}, which is no tool of this agent", tool=name)
+    return review
 
 
 def _granularity(checkpoint: str, tools: Toolbox) -> str:
