@@ -94,8 +94,8 @@ class Agent:
         self.kit = Kit(
             model=Model(model), tools=box, composer=Composer(context or Context(), similar), checker=checker,
             prompts=texts.checked(prompts or {}, checker.keys), budget=budget or Budget(),
-            review=_known(review or ReviewPolicy(), box), retry=retry or Retry(), deadline=deadline or Deadline(), clock=clock,
-            chance=chance, **({"sleep": sleep} if sleep else {}),
+            review=_known(review or ReviewPolicy(), box), retry=retry or Retry(), deadline=deadline or Deadline(),
+            clock=clock, chance=chance, **({"sleep": sleep} if sleep else {}),
         )  # fmt: skip
         self.saver = saver_of(saver)
         self.graph = build_graph(self.kit, state=state, extra=nodes, checkpointer=self.saver)
