@@ -1,4 +1,7 @@
-"""The legal phase changes; an illegal one is an error of the node that tried."""
+"""The legal phase changes; an illegal one is an error of the node that tried.
+
+A new goal begins anew at `planning` from wherever the thread stands: that is a new start, and no change of phase.
+"""
 
 from __future__ import annotations
 
