@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -56,6 +56,12 @@ class Known:
             self.size += len(print_)
         self.numbers[print_] = number
 
+    def add_all(self, prints: Iterable[bytes], numbers: Iterable[int]) -> None:
+        """Remember many elements at once."""
+        found = dict(zip(prints, numbers, strict=True))
+        self.size += sum(map(len, found.keys() - self.numbers.keys()))
+        self.numbers |= found
+
 
 @dataclass(slots=True)
 class ThreadMemory:
@@ -98,8 +104,7 @@ class ThreadMemory:
         known = Known()
         for (_, name), imprint in self.last.items():
             if name == channel:
-                for print_, number in zip(imprint.prints, numbers(imprint.runs), strict=True):
-                    known.add(print_, number)
+                known.add_all(imprint.prints, numbers(imprint.runs))
         return known
 
     @property

@@ -193,9 +193,7 @@ def learn(tools: Tools, memory: ThreadMemory, record: Record, values: Mapping[st
             continue
         # What was taken apart otherwise than it is now is left to be recognized.
         if isinstance(parts, Parts) and len(parts.prints) == sum(ref[2::2]):
-            known = memory.known.setdefault(channel, Known())
-            for print_, number in zip(parts.prints, numbers(ref[1:]), strict=True):
-                known.add(print_, number)
+            memory.known.setdefault(channel, Known()).add_all(parts.prints, numbers(ref[1:]))
             memory.last[record.ns, channel] = Imprint(parts.prints, ref[0], ref[1:], ref, parts.bytes, parts.items)
 
 
