@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from checkpointers import History
 from checkpointers.step import Step
 from graph_agent.context import again, digest_of
 from graph_agent.slicing import Message
+
+LISTS: Final = (
+    "plan", "facts", "questions", "artifacts", "risk_flags", "messages", "decisions", "calls", "failures", "notes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class Moment(Step):
     """One step of an agent's thread."""
 
     __slots__ = ()
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The state as stored; a list that nobody has written to yet is empty."""
+        return {**{key: [] for key in LISTS}, **super().values}
 
     @property
     def patch(self) -> dict[str, Any]:

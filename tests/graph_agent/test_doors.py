@@ -202,6 +202,7 @@ def test_what_was_written_is_told_as_news() -> None:
     one = agent()
     one.run("look x and y up", thread="t")
     observed = next(moment for moment in one.history("t") if moment.nodes == ("observe",))
+    assert one.history("t").bisect(lambda step: "search" in str(step.values["facts"])) == observed
     assert [fact["source"] for fact in observed.patch["facts"]] == ["search"]
     assert len(observed.patch["artifacts"]) == 1
 
