@@ -71,7 +71,7 @@ def fitted(answers: Mapping[str, Answer], run: Run, tools: Toolbox, *, by: str, 
         if review is None:
             _repeated(key, answer, run, tools)
             continue
-        if review.expires_at is not None and now >= review.expires_at:
+        if review.is_late(now):
             raise ExpiredReviewError(
                 f"review {key} of {review.description} expired; resume the thread without it, and it may ask anew",
                 review=key, expired_at=review.expires_at,
@@ -82,8 +82,7 @@ def fitted(answers: Mapping[str, Answer], run: Run, tools: Toolbox, *, by: str, 
 
 def expired(run: Run, now: float) -> dict[str, Answer]:
     """Give the answers to the reviews that nobody answered in time."""
-    late = [review for review in run.reviews if review.expires_at is not None and now >= review.expires_at]
-    return {review.interrupt: {"type": "expire", "by": "(deadline)"} for review in late}
+    return {review.interrupt: {"type": "expire", "by": "(deadline)"} for review in run.reviews if review.is_late(now)}
 
 
 def _checked(answer: Answer, review: Review, tools: Toolbox) -> Answer:

@@ -10,6 +10,7 @@ GraphAgentError
 ├── ReviewError           an answer that settles nothing
 │   ├── UnknownReview, SettledReview, ExpiredReview, InvalidAnswer
 ├── RunFailedError        the run ended in an error, for those who want it raised
+├── BudgetSpentError      a node is about to pass a limit: the run stops before it
 ├── MalformedReplyError   the model did not answer in the asked form, however often it was told
 └── ToolError             what a tool may raise to tell the model, and whether trying again makes sense
 """
@@ -102,6 +103,10 @@ class RunFailedError(GraphAgentError):
 
 class MalformedReplyError(GraphAgentError):
     """The model did not answer in the form it was asked for, after every repair."""
+
+
+class BudgetSpentError(GraphAgentError):
+    """What a node is about to do would pass a limit; the run stops before it."""
 
 
 class ToolError(GraphAgentError):

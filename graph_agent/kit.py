@@ -46,6 +46,12 @@ class Kit:
         record = view.get("budget")
         return Budget.of(record) if record else self.budget
 
+    def within_run(self, seconds: float | None, view: Mapping[str, Any]) -> float | None:
+        """Give so many seconds, or what is left of the run if that is less; None is no limit."""
+        ends = (view.get("budget") or {}).get("deadline_at")
+        left = None if ends is None else max(0.0, ends - self.clock())
+        return min((limit for limit in (seconds, left) if limit is not None), default=None)
+
     async def wait_until(self, moment: float | None) -> None:
         """Wait until a moment that may have passed while nothing ran."""
         if moment is not None and (left := moment - self.clock()) > 0:

@@ -69,7 +69,7 @@ class Patch:
         return self.add("plan", {"id": step["id"], "status": "done", "result": result})
 
     def question(self, text: str) -> Patch:
-        """Add an open question; the agent waits for the user's answer."""
+        """Add an open question, which is shown to the model until it is answered; `ask_user` is what waits."""
         return self.add("questions", {"id": f"q-{hashed(text)}", "text": text, "status": "open"})
 
     def flag(self, text: str, *, source: str = "agent", step: str = "", name: str = "") -> Patch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -96,7 +96,7 @@ class ReviewPolicy:
         for name in ("required_for", "tools", "never_for"):
             given = getattr(self, name)
             object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
-        _known_risks(self.required_for)
+        check_risks(*self.required_for)
 
     def decide(self, *, tool: str, risk: str) -> Verdict:
         """Tell whether a call needs a person, and why."""
@@ -109,7 +109,8 @@ class ReviewPolicy:
         return Verdict(yes=False, why=f"{risk} needs no review")
 
 
-def _known_risks(risks: Iterable[str]) -> None:
+def check_risks(*risks: str) -> None:
+    """Refuse a risk that does not exist."""
     for risk in risks:
         if risk not in RISKS:
             raise SetupError(f"there is no risk {risk!r}; the risks are {', '.join(RISKS)}", risk=risk)

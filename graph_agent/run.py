@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from graph_agent.errors import RunFailedError
-from graph_agent.state import current_step
+from graph_agent.state import current_step, totals
 
 Status = Literal["running", "waiting", "done", "failed", "stopped", "crashed", "unknown"]
 ENDED: Final[dict[str, Status]] = {"idle": "done", "done": "done", "error": "failed", "stopped": "stopped"}
@@ -30,6 +30,10 @@ class Review:
     expires_at: float | None
     interrupt: str
     response_schema: Any = None
+
+    def is_late(self, now: float) -> bool:
+        """Tell whether its deadline has passed."""
+        return self.expires_at is not None and now >= self.expires_at
 
     def __repr__(self) -> str:
         """Say what is asked, and by which name to answer."""
@@ -69,7 +73,7 @@ class Run:
     @property
     def usage(self) -> dict[str, float]:
         """Give what was used: steps, seconds of work, tokens, calls."""
-        return {name: sum(places.values()) for name, places in self.state.get("usage", {}).items()}
+        return totals(self.state.get("usage", {}))
 
     @property
     def reason(self) -> str:

@@ -261,6 +261,11 @@ def total(usage: Counters, name: str) -> float:
     return sum(usage.get(name, {}).values())
 
 
+def totals(usage: Counters) -> dict[str, float]:
+    """Give the value of every counter."""
+    return {name: total(usage, name) for name in usage}
+
+
 def current_step(plan: Sequence[Any]) -> PlanStep | None:
     """Give the first step that is open."""
     return next((step for step in plan if step.get("status") == "open"), None)

@@ -9,7 +9,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, overload
 
 from langchain_core.tools import BaseTool, StructuredTool
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from graph_agent.errors import SetupError, ToolError
 from graph_agent.patch import Patch, canonical, clean, unkeepable
-from graph_agent.policies import RISKS, Retry
+from graph_agent.policies import Retry, check_risks
 
 F = TypeVar("F", bound=Callable[..., Any])
 Risk = str
@@ -51,7 +51,6 @@ class Tool:
     once_per: tuple[str, ...] = ()
     retry: Retry | None = None
     deadline: float | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -192,8 +191,7 @@ def tool(
         deadline: seconds that one call may take.
         name: what the model calls it by; the function's name by default.
     """
-    if risk not in RISKS:
-        raise SetupError(f"there is no risk {risk!r}; the risks are {', '.join(RISKS)}", risk=risk)
+    check_risks(risk)
 
     def make(function: Callable[..., Any]) -> Tool:
         known = inspect.signature(function).parameters
@@ -225,9 +223,8 @@ class Toolbox:
     def add(self, one: Tool | BaseTool | Callable[..., Any], *, risk: Risk | None = None, **options: Any) -> Toolbox:
         """Add a tool; of a LangChain tool or a plain function, say the risk here."""
         if not isinstance(one, Tool):
-            if risk is not None and risk not in RISKS:
-                raise SetupError(f"there is no risk {risk!r}; the risks are {', '.join(RISKS)}", risk=risk)
-            risk = risk or UNKNOWN_RISK
+            risk = UNKNOWN_RISK if risk is None else risk
+            check_risks(risk)
             one = Tool(one, risk, **options) if isinstance(one, BaseTool) else tool(risk=risk, **options)(one)
         if one.name in self._tools:
             raise SetupError(f"there are two tools called {one.name!r}", tool=one.name)

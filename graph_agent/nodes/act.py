@@ -9,8 +9,8 @@ from typing_extensions import TypedDict
 
 from graph_agent.errors import ToolError
 from graph_agent.kit import Kit, Where
-from graph_agent.nodes.deciding import about, decided, question, within_budget
-from graph_agent.nodes.road import Node
+from graph_agent.nodes.deciding import about, decided, question
+from graph_agent.nodes.road import Node, stopped
 from graph_agent.patch import Patch, canonical, hashed, unkeepable
 from graph_agent.state import Call, current_step
 
@@ -52,7 +52,6 @@ class ActView(TypedDict, total=False):
     halt: dict[str, Any]
 
 
-@within_budget
 async def act(view: ActView, kit: Kit, where: Where) -> Patch:
     """Ask what to do next on the current step."""
     asked = await question("act", view, kit, where)
@@ -76,8 +75,7 @@ async def act(view: ActView, kit: Kit, where: Where) -> Patch:
 def _calling(calls: list[Call], *, view: ActView, kit: Kit, name: str, text: str, record: Patch) -> Patch:
     verdict = kit.budget_of(view).exhausted(view.get("usage", {}), tool_calls=len(calls))
     if verdict.yes:
-        halt = {"kind": "stopped", "node": "act", "reason": verdict.why}
-        return record.set("phase", "stopped").set("halt", halt)
+        return record | stopped("act", verdict.why)
     said = [{"id": call["id"], "name": call["tool"], "args": call["args"]} for call in calls]
     note = {"id": f"n-{calls[0]['id']}", "role": "assistant", "content": text, "tool_calls": said, "step": name}
     patch = record.add("calls", *calls).add("notes", note).count("tool_calls", len(calls))

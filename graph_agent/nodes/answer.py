@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from graph_agent.kit import Kit, Where
 from graph_agent.nodes.act import ActView
-from graph_agent.nodes.deciding import about, decided, question, within_budget
+from graph_agent.nodes.deciding import about, decided, question
 from graph_agent.nodes.road import Node
 from graph_agent.patch import Patch, hashed
 
 
-@within_budget
 async def answer(view: ActView, kit: Kit, where: Where) -> Patch:
     """Say the result: that of the step, if there was only one; else put together from what is known."""
     live = [step for step in view.get("plan", ()) if step.get("status") != "dropped"]

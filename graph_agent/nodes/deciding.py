@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, wraps
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from graph_agent.context import Composed
-from graph_agent.errors import GraphAgentError
+from graph_agent.errors import BudgetSpentError
 from graph_agent.kit import Kit, Where
 from graph_agent.models import calibrated, estimate
 from graph_agent.patch import Patch, clean, hashed
 from graph_agent.state import Decision, current_step
 
 View = Mapping[str, Any]
-Body = Callable[[Any, Kit, Where], Awaitable[Patch]]
-
-
-class BudgetSpentError(GraphAgentError):
-    """The next question would pass the limit of tokens."""
-
-
-def within_budget(body: Body) -> Body:
-    """Make a node that asks stop the run, as nodes do at a limit, where its question would pass the limit of tokens."""
-
-    @wraps(body)
-    async def asking(view: View, kit: Kit, where: Where) -> Patch:
-        try:
-            return await body(view, kit, where)
-        except BudgetSpentError as spent:
-            halt = {"kind": "stopped", "node": body.__name__, "reason": str(spent)}
-            return Patch().set("phase", "stopped").set("halt", halt)
-
-    return asking
 
 
 async def question(node: str, view: View, kit: Kit, where: Where) -> Composed:

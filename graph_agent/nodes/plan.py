@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from graph_agent.kit import Kit, Where
-from graph_agent.nodes.deciding import about, decided, question, within_budget
+from graph_agent.nodes.deciding import about, decided, question
 from graph_agent.nodes.road import Node
 from graph_agent.patch import Patch, clean
 
@@ -43,7 +43,6 @@ class Plan(BaseModel):
     why: str = Field("", description="why these steps, in a sentence")
 
 
-@within_budget
 async def plan(view: PlanView, kit: Kit, where: Where) -> Patch:
     """Ask for a plan, and adopt it."""
     asked = await question("plan", view, kit, where)

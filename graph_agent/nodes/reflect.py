@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from graph_agent.kit import Kit, Where
 from graph_agent.nodes.act import ActView
-from graph_agent.nodes.deciding import about, decided, question, within_budget
+from graph_agent.nodes.deciding import about, decided, question
 from graph_agent.nodes.road import Node
 from graph_agent.patch import Patch
 from graph_agent.state import current_step
@@ -30,7 +30,6 @@ class Reflection(BaseModel):
     why: str = Field("", description="the reason, in a sentence")
 
 
-@within_budget
 async def reflect(view: ReflectView, kit: Kit, where: Where) -> Patch:
     """Go on, plan anew, or give up."""
     against = [fact for fact in view.get("facts", ()) if fact.get("contradicts") and not fact.get("settled")]

@@ -15,14 +15,14 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
-from graph_agent.errors import PatchError, PhaseError, SetupError
+from graph_agent.errors import BudgetSpentError, PatchError, PhaseError, SetupError
 from graph_agent.kit import Kit, Where
 from graph_agent.models import is_overflow
 from graph_agent.patch import Patch, clean, hashed
 from graph_agent.phases import illegal
 from graph_agent.policies import Again, Verdict, kinds_of
 from graph_agent.prompts import names_in
-from graph_agent.state import Counters, Failure, current_step, tally
+from graph_agent.state import Counters, Failure, current_step, tally, totals
 
 View = Mapping[str, Any]
 Goto = str | Send | list[Send]
@@ -59,12 +59,12 @@ def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awa
     async def run(state: dict[str, Any], runtime: Runtime[Any]) -> Any:
         where = Where.of(runtime.execution_info)
         if node.decides and (spent := _spent(state, kit)):
-            return {"phase": "stopped", "halt": {"kind": "stopped", "node": node.name, "reason": spent}}
+            return dict(stopped(node.name, spent).changes)
         started = kit.clock()
         view = {key: state[key] for key in keys if key in state}
         try:
-            async with asyncio.timeout(_limit(node, state, kit)):
-                result = await node.body(view, kit, where)
+            async with asyncio.timeout(kit.within_run(kit.deadline.node, state) if node.timed else None):
+                result = await _begun(node, view, kit, where)
             patch, goto = result if isinstance(result, tuple) else (result, None)
             patch = patch if isinstance(patch, Patch) else Patch(patch)
             changes = _settled(patch, node, state, kit, kit.clock() - started)
@@ -81,21 +81,24 @@ def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awa
     return run
 
 
+async def _begun(node: Node, view: View, kit: Kit, where: Where) -> Result:
+    try:
+        return await node.body(view, kit, where)
+    except BudgetSpentError as spent:
+        return stopped(node.name, str(spent))
+
+
+def stopped(node: str, why: str) -> Patch:
+    """Give the patch that stops a run at a limit; resumed, it goes on at this node."""
+    return Patch().set("phase", "stopped").set("halt", {"kind": "stopped", "node": node, "reason": why})
+
+
 def _spent(state: View, kit: Kit) -> str:
     """Say which limit is reached, if one is."""
-    ends = (state.get("budget") or {}).get("deadline_at")
-    if ends is not None and kit.clock() >= ends:
+    if kit.within_run(None, state) == 0:
         return "the deadline of the run has passed"
     verdict = kit.budget_of(state).exhausted(state.get("usage", {}))
     return verdict.why if verdict.yes else ""
-
-
-def _limit(node: Node, state: View, kit: Kit) -> float | None:
-    if not node.timed:
-        return None
-    ends = (state.get("budget") or {}).get("deadline_at")
-    left = None if ends is None else max(0.0, ends - kit.clock())
-    return min((limit for limit in (kit.deadline.node, left) if limit is not None), default=None)
 
 
 def _settled(patch: Patch, node: Node, state: View, kit: Kit, seconds: float) -> dict[str, Any]:
@@ -188,6 +191,6 @@ def failure(error: BaseException, *, node: str, state: View, kit: Kit, where: Wh
             "checkpoint": where.checkpoint,
             "phase": state.get("phase", "idle"),
             "plan": [dict(step) for step in state.get("plan", ()) if step.get("status") == "open"],
-            "usage": {name: sum(places.values()) for name, places in state.get("usage", {}).items()},
+            "usage": totals(state.get("usage", {})),
         },
     }

@@ -28,7 +28,7 @@ async def tool(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
     attempt, started = call.get("attempts", 0) + 1, kit.clock()
     outcome = None
     try:
-        outcome = await kit.tools.call(call["tool"], call["args"], deadline=_deadline(task, kit))
+        outcome = await kit.tools.call(call["tool"], call["args"], deadline=kit.within_run(kit.deadline.tool, task))
         patch = _done(call, outcome, kit)
     except GraphBubbleUp:
         raise
@@ -36,12 +36,6 @@ async def tool(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
         return _failed(error, task, attempt, kit, where, ran=outcome)
     changed = {"id": call["id"], "attempts": attempt, "seconds": round(kit.clock() - started, 6)}
     return patch.add("calls", changed).count("wall_time", changed["seconds"]), "observe"
-
-
-def _deadline(task: CallTask, kit: Kit) -> float | None:
-    ends = (task.get("budget") or {}).get("deadline_at")
-    left = None if ends is None else max(0.0, ends - kit.clock())
-    return min((limit for limit in (kit.deadline.tool, left) if limit is not None), default=None)
 
 
 def _done(call: dict[str, Any], outcome: Outcome, kit: Kit) -> Patch:
