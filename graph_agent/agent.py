@@ -125,17 +125,15 @@ class Agent:
         if not str(goal or "").strip():
             raise SetupError("the goal is empty; say in words what the agent should reach")
         thread = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
-        run, changes = await self._driver.look(thread), dict[str, Any]()
-        if run.status != "unknown":
-            run, changes = await self._driver.ready(thread)
-        given = {**changes, **await self._driver.beginning(goal, run, supersede=supersede, by=by)}
+        run, changes = await self._driver.ready(thread, new=True)
+        given = {**changes, **self._driver.beginning(goal, run, supersede=supersede, by=by)}
         record = self._driver.budget(budget, run.state, begins=True)
         given |= {"budget": record} if record else {}
         limits = [constraints] if isinstance(constraints, str) else list(constraints)
         given |= {"constraints": limits} if limits else {}
         given |= _written(update)
         self.kit.checker.check("(input)", given)
-        async with aclosing(self._driver.events(thread, given)) as events:
+        async with aclosing(self._driver.events(run, given)) as events:
             async for event in events:
                 yield event
 
@@ -167,7 +165,7 @@ class Agent:
         if given is ...:
             yield Ended(thread, run)
             return
-        async with aclosing(self._driver.events(thread, given)) as events:
+        async with aclosing(self._driver.events(run, given)) as events:
             async for event in events:
                 yield event
 

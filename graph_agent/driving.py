@@ -45,21 +45,21 @@ class Driver:
         self._home = _home(graph.checkpointer)
         self._metadata = {"graph": fingerprint(graph), "schema_version": migrations.version}
 
-    def config(self, thread: str, **more: Any) -> dict[str, Any]:
+    def config(self, thread: str) -> dict[str, Any]:
         """Give the config of a thread; its metadata is stored with every checkpoint."""
-        return {
-            "configurable": {"thread_id": thread, **more}, "metadata": self._metadata, "recursion_limit": ENDLESS,
-        }  # fmt: skip
+        return {"configurable": {"thread_id": thread}, "metadata": self._metadata, "recursion_limit": ENDLESS}
 
     async def look(self, thread: str) -> Run:
         """Give where a thread stands."""
         return run_of(thread, await self.graph.aget_state(self.config(thread)), running=self._runs(thread))
 
-    async def events(self, thread: str, given: Any) -> AsyncGenerator[Event]:
+    async def events(self, run: Run, given: Any) -> AsyncGenerator[Event]:
         """Run a thread from an input, an answer or nothing, and tell what happens until it stands."""
+        thread = run.thread
         self._begin(thread)
         try:
-            over = await self._over(thread) if given is None else frozenset()
+            # LangGraph tells of tasks that ended before a crash again, though they do not run again.
+            over = run.finished if given is None else ()
             while given is not ...:
                 control = RunControl()
                 async with aclosing(self._segment(thread, given, control)) as segment:
@@ -73,11 +73,6 @@ class Driver:
         for review in run.reviews:
             yield Asked(thread, review)
         yield Ended(thread, run)
-
-    async def _over(self, thread: str) -> frozenset[str]:
-        """Give the tasks that ended before a crash: LangGraph tells of them again, though they do not run again."""
-        snapshot = await self.graph.aget_state(self.config(thread))
-        return frozenset(task.id for task in snapshot.tasks if task.result is not None)
 
     async def _segment(self, thread: str, given: Any, control: RunControl) -> AsyncGenerator[tuple[str, Event]]:
         """Run until the thread stands, or until it is time for a checkpoint."""
@@ -110,12 +105,11 @@ class Driver:
     def _runs(self, thread: str) -> bool:
         return (self._home, thread) in _RUNNING
 
-    async def beginning(self, goal: str, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
+    def beginning(self, goal: str, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
         """Give the input of a new goal; a thread that is not at rest takes it only if told to give up what it does."""
         if run.status in ("waiting", "crashed", "running") and not supersede:
             self._refuse(run)
-        snapshot = await self.graph.aget_state(self.config(run.thread))
-        ended = [task.result for task in snapshot.tasks if task.result]
+        ended = [result for result in run.finished.values() if result]
         told = [call for result in ended for call in result.get("calls", ())]
         calls = upsert(run.state.get("calls", ()), told)
         left = outstanding(calls)
@@ -170,13 +164,15 @@ class Driver:
             return {"halt": {"kind": "resumed", "node": halt["node"]}, **update}
         return Command(**more) if more else None
 
-    async def ready(self, thread: str) -> tuple[Run, dict[str, Any]]:
-        """Look at a thread that is to go on: it must exist, be young enough, fit this code.
+    async def ready(self, thread: str, *, new: bool = False) -> tuple[Run, dict[str, Any]]:
+        """Look at a thread that is to go on: it must exist unless it may be new, be young enough, fit this code.
 
         Old state is brought up to date in a step of its own; where that would lose calls that are under way, the
         changes are given back, to be written as it goes on.
         """
         snapshot = await self.graph.aget_state(self.config(thread))
+        if snapshot.metadata is None and new:
+            return run_of(thread, snapshot), {}
         if snapshot.metadata is None:
             raise UnknownThreadError(f"there is no thread {thread!r}; begin it with run(goal, thread=…)", thread=thread)
         self._check_age(thread, snapshot.created_at)

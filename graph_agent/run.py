@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from graph_agent.errors import RunFailedError
@@ -42,13 +42,17 @@ class Review:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Run:
-    """Where a thread stands after a call."""
+    """Where a thread stands after a call.
+
+    `finished` has what tasks of its unfinished step have written already, by their ids: they do not run again.
+    """
 
     thread: str
     status: Status
     state: Mapping[str, Any]
     reviews: tuple[Review, ...] = ()
     error: str = ""
+    finished: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def answer(self) -> str | None:
@@ -130,7 +134,8 @@ def run_of(thread: str, snapshot: Any, *, running: bool = False) -> Run:
     status = status_of(snapshot, running=running)
     errors = _errors(snapshot)
     reviews = tuple(review_of(thread, one) for one in snapshot.interrupts) if status == "waiting" else ()
-    return Run(thread, status, snapshot.values or {}, reviews, "; ".join(errors))
+    finished = {task.id: task.result for task in snapshot.tasks if task.result is not None}
+    return Run(thread, status, snapshot.values or {}, reviews, "; ".join(errors), finished)
 
 
 def _errors(snapshot: Any) -> list[str]:
