@@ -174,8 +174,8 @@ class Memory:
         """Count what a memory weighs now, and let the oldest go when all together weigh too much."""
         with self._lock:
             if self._threads.get(thread) is memory:
-                self._bytes += memory.bytes - memory.weight
-                memory.weight = memory.bytes
+                before, memory.weight = memory.weight, memory.bytes
+                self._bytes += memory.weight - before
             while len(self._threads) > 1 and (self._bytes > self._budget or len(self._threads) > MAX_THREADS):
                 _, oldest = self._threads.popitem(last=False)
                 self._bytes -= oldest.weight
