@@ -13,17 +13,25 @@ if TYPE_CHECKING:
     from checkpointers.diffing import Change, Diff
     from checkpointers.errors import (
         AsyncSaverError,
+        BlockedTypeError,
         BusyError,
         CheckpointerError,
         DiskFullError,
+        ForkedWarning,
+        HeadMovedError,
         HistoryError,
         IncompleteRecordError,
+        IntegrityError,
+        KeyringError,
+        LeaseLostError,
         MissingDriverError,
         NotADatabaseError,
         ReadOnlyError,
         SchemaError,
         StorageError,
+        ThreadBusyError,
         ThreadExistsError,
+        UnencryptedError,
         UnknownPathError,
         UnknownSchemeError,
         UnknownStepError,
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
         UnstorableValueError,
     )
     from checkpointers.history import Blame, History
+    from checkpointers.keyring import Keyring
+    from checkpointers.lease import Lease
     from checkpointers.postgres import PostgresSaver
     from checkpointers.registry import open_saver
     from checkpointers.retention import Keep, Plan
@@ -46,12 +56,15 @@ _HOMES = {
     "adopt": "adopt Adopted",
     "diffing": "Change Diff",
     "errors": (
-        "AsyncSaverError BusyError CheckpointerError DiskFullError HistoryError IncompleteRecordError"
-        " MissingDriverError NotADatabaseError ReadOnlyError SchemaError StorageError ThreadExistsError"
+        "AsyncSaverError BlockedTypeError BusyError CheckpointerError DiskFullError ForkedWarning HeadMovedError"
+        " HistoryError IncompleteRecordError IntegrityError KeyringError LeaseLostError MissingDriverError"
+        " NotADatabaseError ReadOnlyError SchemaError StorageError ThreadBusyError ThreadExistsError UnencryptedError"
         " UnknownPathError UnknownSchemeError UnknownStepError UnknownThreadError UnreachableError"
         " UnreadableValueError UnstorableValueError"
     ),
     "history": "Blame History",
+    "keyring": "Keyring",
+    "lease": "Lease",
     "postgres": "PostgresSaver",
     "registry": "open_saver",
     "retention": "Keep Plan",
@@ -67,15 +80,23 @@ __all__ = [
     "Adopted",
     "AsyncSaverError",
     "Blame",
+    "BlockedTypeError",
     "BusyError",
     "Change",
     "CheckpointerError",
     "Diff",
     "DiskFullError",
+    "ForkedWarning",
+    "HeadMovedError",
     "History",
     "HistoryError",
     "IncompleteRecordError",
+    "IntegrityError",
     "Keep",
+    "Keyring",
+    "KeyringError",
+    "Lease",
+    "LeaseLostError",
     "MissingDriverError",
     "NotADatabaseError",
     "Plan",
@@ -87,9 +108,11 @@ __all__ = [
     "Step",
     "StepInfo",
     "StorageError",
+    "ThreadBusyError",
     "ThreadExistsError",
     "ThreadInfo",
     "Told",
+    "UnencryptedError",
     "UnknownPathError",
     "UnknownSchemeError",
     "UnknownStepError",

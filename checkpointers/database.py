@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import TYPE_CHECKING, TypeVar
 
+from checkpointers.errors import SchemaError
+
 if TYPE_CHECKING:
     from checkpointers.statements import Operation
 
@@ -24,6 +26,7 @@ class Database(ABC):
 
     place: str
     dialect: str
+    tenant: str = ""
 
     def __init__(self, *, workers: int) -> None:
         """Allow so many async callers at a time."""
@@ -56,6 +59,16 @@ class Database(ABC):
     def close(self) -> None:
         """Let go of everything; calling it again changes nothing."""
         self._workers.shutdown(wait=False)
+
+
+def check_version(place: str, version: int, dialect: str) -> None:
+    """Refuse tables of a version that this release cannot use."""
+    known = [number for number, _ in migrations(dialect)]
+    if version > known[-1]:
+        raise SchemaError(place, f"its tables are of version {version}, this release knows {known[-1]}")
+    if 0 < version < known[0]:
+        cause = f"its tables are of version {version}, from before the first release"
+        raise SchemaError(place, cause, hint="copy it with the release that wrote it, through any LangGraph saver")
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:

@@ -3,7 +3,14 @@
 CheckpointerError
 ├── UnstorableValueError    a value that would not come back as it is
 ├── UnreadableValueError    a stored value that cannot be decoded
-├── IncompleteRecordError   a stored record refers to rows that are not there
+├── IntegrityError          what is stored is not what was written
+│   └── IncompleteRecordError   something that is referred to is not stored
+├── BlockedTypeError        a stored value names a type that is not on the list
+├── KeyringError            the keys at hand do not open what is stored
+│   └── UnencryptedError    a thread is in clear where encrypted ones are expected
+├── ThreadBusyError         somebody else holds the thread
+├── LeaseLostError          somebody else took the thread over
+├── HeadMovedError          somebody else moved the thread on
 ├── ThreadExistsError       a copy would mix two threads
 ├── UnknownThreadError      no such thread
 ├── UnknownSchemeError      a saver address nobody serves
@@ -24,6 +31,7 @@ CheckpointerError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 LONGEST_PATH = 120
 
@@ -57,16 +65,87 @@ class UnreadableValueError(CheckpointerError):
         super().__init__(f"cannot read channel {channel!r} of {at(thread, step)}: {reason}")
 
 
-class IncompleteRecordError(CheckpointerError):
-    """A checkpoint refers to stored elements that do not exist."""
+class IntegrityError(CheckpointerError):
+    """What is stored is not what was written: a damaged, swapped or missing row."""
 
-    def __init__(self, *, thread: str, step: int | None, channel: str) -> None:
+    def __init__(self, thread: str, step: int | None, what: str) -> None:
         """Name the place; the other threads stay readable."""
-        self.thread, self.step, self.channel = thread, step, channel
+        self.thread, self.step, self.what = thread, step, what
+        where = at(thread, step) if thread else "the database"
         super().__init__(
-            f"channel {channel!r} of {at(thread, step)} refers to elements that are not stored; "
-            "the database is damaged there, other threads are not affected"
+            f"{where}: {what}; it is damaged there, other threads are not affected: fsck() tells how far,"
+            " recover() saves what is sound into a new thread"
         )
+
+
+class IncompleteRecordError(IntegrityError):
+    """Something that is referred to is not stored."""
+
+    def __init__(self, *, thread: str, step: int | None, channel: str | None) -> None:
+        """Name the place: a channel whose elements are missing, or the row of a checkpoint itself."""
+        self.channel = channel
+        what = (
+            f"channel {channel!r} refers to rows that are not there" if channel else "a row that was stored is missing"
+        )
+        super().__init__(thread, step, what)
+
+
+class BlockedTypeError(CheckpointerError, TypeError):
+    """A stored value names a type that is not on the list, so nothing of it was built."""
+
+
+class KeyringError(CheckpointerError):
+    """The keys at hand do not open what is stored."""
+
+
+class UnencryptedError(KeyringError):
+    """A thread is stored in clear, and this saver reads encrypted ones only."""
+
+    def __init__(self, thread: str) -> None:
+        """Say how to encrypt it."""
+        self.thread = thread
+        super().__init__(
+            f"thread {thread!r} is not encrypted; if that is expected, open the saver with migrating=True and call"
+            " rotate(), which encrypts it"
+        )
+
+
+class ThreadBusyError(CheckpointerError):
+    """Somebody else holds the lease of the thread."""
+
+    def __init__(self, thread: str, owner: str, since: datetime) -> None:
+        """Say who, and since when."""
+        self.thread, self.owner, self.since = thread, owner, since
+        super().__init__(
+            f"thread {thread!r} is held by {owner} since {since.isoformat(timespec='seconds')}; wait for it"
+            " (if_busy='enqueue'), or take it over (if_busy='interrupt' or 'rollback')"
+        )
+
+
+class LeaseLostError(CheckpointerError):
+    """The lease under which this was to be written is over: nothing was written."""
+
+    def __init__(self, thread: str, owner: str | None) -> None:
+        """Say who has the thread now."""
+        self.thread, self.owner = thread, owner
+        now = f"{owner} holds it now" if owner else "it was released, or the thread was deleted"
+        super().__init__(f"the lease of thread {thread!r} is over: {now}; nothing was written, take the lease again")
+
+
+class HeadMovedError(CheckpointerError):
+    """Another writer moved the thread on since this run looked: nothing was written."""
+
+    def __init__(self, thread: str, step: int) -> None:
+        """Name where the thread stands now."""
+        self.thread, self.step = thread, step
+        super().__init__(
+            f"somebody else moved the thread on to {at(thread, step)} while this ran; nothing of this step was written."
+            " Run again from there, hold a lease (saver.lease), or keep both branches (on_conflict='fork')"
+        )
+
+
+class ForkedWarning(UserWarning):
+    """A run went on beside the head of its thread, because another writer had moved that."""
 
 
 class ThreadExistsError(CheckpointerError):

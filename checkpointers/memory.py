@@ -16,6 +16,8 @@ from typing import Final
 from checkpointers.codec import Ref, numbers
 from checkpointers.fingerprint import Prints
 from checkpointers.records import Record
+from checkpointers.sealing import Digests, Vault
+from checkpointers.standing import Holder, Standing, Thread
 
 RECORDS_KEPT: Final = 8
 SLACK_BYTES: Final = 4 << 20
@@ -64,26 +66,51 @@ class Known:
 
 
 @dataclass(slots=True)
+class Written:
+    """The writes that were stored on a checkpoint: their channels, None if those before are not known; rows, kinds."""
+
+    channels: set[str] | None = None
+    rows: int = 0
+    kinds: int = 0
+
+
+@dataclass(slots=True)
 class ThreadMemory:
-    """What is remembered of one thread."""
+    """What is remembered of one thread: nothing without a `standing`, and that the thread is new with stamp 0."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    thread: int | None = None
-    stamp: int = 0
-    steps: int = 0
+    key: int = 0
+    vault: Vault = field(default_factory=Digests)
+    new_key: tuple[bytes, bytes] | None = None
+    standing: Standing | None = None
+    holder: Holder | None = None
     counts: dict[int, int] = field(default_factory=dict)
     known: dict[str, Known] = field(default_factory=dict)
     last: dict[Slot, Imprint] = field(default_factory=dict)
     recipes: dict[Slot, Recipe] = field(default_factory=dict)
-    written: dict[Slot, set[str] | None] = field(default_factory=dict)
+    written: dict[Slot, Written] = field(default_factory=dict)
     records: OrderedDict[Slot, Record] = field(default_factory=OrderedDict)
     weight: int = 0
 
     def forget(self) -> None:
         """Start over: the database is asked again."""
-        self.thread, self.stamp, self.steps = None, 0, 0
+        self.standing = self.holder = self.new_key = None
         for mapping in (self.counts, self.known, self.last, self.recipes, self.written, self.records):
             mapping.clear()
+
+    @property
+    def name(self) -> str:
+        """Give the name of the thread."""
+        return self.standing.name if self.standing is not None else ""
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether the thread is stored, as far as is known."""
+        return self.standing is not None and self.standing.stamp > 0
+
+    def as_thread(self) -> Thread:
+        """Give the thread that this is the memory of."""
+        return Thread(self.key, self.name, self.vault, self.standing or Standing(""), self.holder)
 
     def remember(self, record: Record) -> None:
         """Keep a record as a likely parent of the next."""

@@ -9,29 +9,28 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
-from checkpointers.database import Database, migrations
+from checkpointers.database import Database, check_version, migrations
 from checkpointers.errors import (
     BusyError,
     DiskFullError,
     MissingDriverError,
     ReadOnlyError,
-    SchemaError,
     StorageError,
     UnreachableError,
 )
-from checkpointers.saver import DEFAULT_MEMORY, Saver
-from checkpointers.statements import DUPLICATE, Append, Delete, Insert, Many, Operation, Request, Rows, drive
+from checkpointers.saver import Options, Saver
+from checkpointers.statements import DUPLICATE, Append, Change, Delete, Insert, Many, Operation, Request, Rows, drive
 
 if TYPE_CHECKING:
     import psycopg
     import psycopg_pool
-    from langgraph.checkpoint.serde.base import SerializerProtocol
 
 T = TypeVar("T")
 Cursor = Any
 DEFAULT_SCHEMA: Final = "checkpointers"
+CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::int8"
 MIGRATION_LOCK: Final = 0x6368_6563_6B70
 WORKERS: Final = 32
 PREPARE_AFTER: Final = 2
@@ -40,12 +39,16 @@ ONE_TRY: Final = 2.0
 TYPES: Final = {
     "thread": "int8", "ns": "bytea", "step": "int4", "id": "bytea", "parent": "bytea", "at": "int8", "flags": "int4",
     "metadata": "bytea", "body": "bytea", "checkpoint": "bytea", "task": "bytea", "kinds": "int4", "channel": "int4",
-    "n": "int4",
+    "n": "int4", "writes": "int4", "master": "bytea", "key": "bytea",
 }  # fmt: skip
+TABLES: Final = (
+    "cp_elements", "cp_writes", "cp_checkpoints", "cp_heads", "cp_threads", "cp_leases", "cp_keys", "cp_names",
+)  # fmt: skip
 PRIMARY_KEYS: Final = {
     "cp_checkpoints": "thread, ns, step",
     "cp_writes": "thread, ns, checkpoint, task",
     "cp_elements": "thread, channel, n",
+    "cp_heads": "thread, ns",
 }
 
 
@@ -57,18 +60,18 @@ class PostgresSaver(Saver):
         cls,
         url: str,
         *,
-        serde: SerializerProtocol | None = None,
         schema: str = DEFAULT_SCHEMA,
         pool_size: int = 10,
         timeout: float = 30.0,
-        memory_bytes: int = DEFAULT_MEMORY,
+        **options: Unpack[Options],
     ) -> PostgresSaver:
         """Connect, creating the schema and its tables if needed.
 
-        `timeout` is how long a call waits for a free connection, or for a server that went away to come back.
+        `timeout` is how long a call waits for a free connection, or for a server that went away to come back. `Options`
+        has the rest.
         """
         database = PostgresDatabase(url, schema=schema, pool_size=pool_size, timeout=timeout)
-        return cls(database, serde=serde, memory_bytes=memory_bytes)
+        return cls(database, **options)
 
     @classmethod
     def from_conn_string(cls, conn_string: str, *, pipeline: bool = False, **options: Any) -> PostgresSaver:
@@ -134,7 +137,7 @@ class PostgresDatabase(Database):
         words = "VACUUM (FULL, ANALYZE)" if full else "VACUUM (ANALYZE)"
 
         def sweep(connection: psycopg.Connection[Any]) -> None:
-            for table in ("cp_elements", "cp_writes", "cp_checkpoints", "cp_threads", "cp_names"):
+            for table in TABLES:
                 connection.execute(f"{words} {self._schema}.{table}")
 
         with self._told():
@@ -201,6 +204,9 @@ class PostgresDatabase(Database):
         sql = _append_sql(request.guard.sql, tuple(map(_shape, request.changes)))
         params = [*request.guard.params]
         for change in request.changes:
+            if isinstance(change, Change):
+                params += [value for row in change.rows for value in row]
+                continue
             one = len(change.rows) == 1
             params += change.rows[0] if one else [list(column) for column in zip(*change.rows, strict=True)]
         try:
@@ -223,8 +229,7 @@ class PostgresDatabase(Database):
             connection.execute(self._translated("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)"))
             rows = connection.execute(self._translated("SELECT coalesce(max(version), 0) FROM cp_schema")).fetchall()
             done = rows[0][0]
-            if done > known[-1][0]:
-                raise SchemaError(self.place, f"its tables are of version {done}, this release knows {known[-1][0]}")
+            check_version(self.place, done, self.dialect)
             for version, script in known:
                 if version > done:
                     connection.execute(self._translated(script))
@@ -241,6 +246,7 @@ class PostgresDatabase(Database):
 
 @lru_cache(maxsize=512)
 def _in_schema(sql: str, schema: str) -> str:
+    sql = sql.replace("cp_clock()", CLOCK)
     sql = re.sub(r"instr\((\w+), \?\)", r"position(?::bytea in \1)", sql)
     return re.sub(r"\bcp_", lambda _: f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s")).replace(
         f"INDEX {schema}.", "INDEX "
@@ -250,8 +256,10 @@ def _in_schema(sql: str, schema: str) -> str:
 Shape = tuple[str, tuple[str, ...], bool, bool]
 
 
-def _shape(change: Insert | Delete) -> Shape:
+def _shape(change: Insert | Delete | Change) -> Shape:
     """Give what the text of a change depends on, without its rows."""
+    if isinstance(change, Change):
+        return change.sql, ("",) * len(change.rows), False, False
     one = len(change.rows) == 1
     if isinstance(change, Delete):
         return change.sql, ("channel", "n", "n"), False, one
@@ -262,6 +270,10 @@ def _shape(change: Insert | Delete) -> Shape:
 def _append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
     parts = [f"guard AS ({guard})"]
     for index, (what, columns, replace, one) in enumerate(changes):
+        if not any(columns):
+            sql = f"{what} AND EXISTS (SELECT 1 FROM guard)"  # noqa: S608  own names
+            parts += [f"change_{index}_{row} AS ({sql})" for row in range(len(columns))]
+            continue
         given = ", ".join(f"?::{TYPES[column]}{'' if one else '[]'}" for column in columns)
         rows = f"(VALUES ({given}))" if one else f"unnest({given})"
         parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, replace=replace)})")

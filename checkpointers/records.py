@@ -59,7 +59,8 @@ class Record:
     """A checkpoint as stored: references in place of values.
 
     `trail` names, for a channel without a value here, the step of the nearest ancestor that may hold a value of it or
-    writes to it; without an entry that is the parent.
+    writes to it; without an entry that is the parent. `mark` stands for what the checkpoint was when it was stored,
+    `chain` is its parent's.
     """
 
     id: str
@@ -77,6 +78,9 @@ class Record:
     trail: dict[str, int] = field(default_factory=dict)
     extra: bytes | None = None
     has_updated: bool = True
+    chain: bytes = b""
+    mark: bytes = b""
+    relinked: bool = False
 
 
 class Names:
@@ -125,13 +129,15 @@ def pack_record(record: Record, names: Names) -> bytes:
             record.extra,
             [record.id, record.parent, record.ns] if long_ids else None,
             _keyed(record.trail, key),
+            record.chain,
+            record.mark if record.relinked else None,
         ]
     )
 
 
-def unpack_record(row: Mapping[str, Any], names: Names) -> Record:
-    """Unpack a row of the checkpoints table; raises `KeyError` for a name not learned yet."""
-    v, ts, versions, refs, seen, updated, bases, extra, long_ids, trail = unpacked(row["body"])
+def unpack_record(row: Mapping[str, Any], body: bytes, mark: bytes, names: Names) -> Record:
+    """Unpack a row of the checkpoints table, opened; raises `KeyError` for a name not learned yet."""
+    v, ts, versions, refs, seen, updated, bases, extra, long_ids, trail, chain, first_mark = unpacked(body)
     text = names.texts
     ids = long_ids or [text_of(row["id"]), text_of(row["parent"]) if row["parent"] else None, text_of(row["ns"])]
     return Record(
@@ -150,6 +156,9 @@ def unpack_record(row: Mapping[str, Any], names: Names) -> Record:
         bases={text[name]: Base(seed, [tuple(w) for w in writes]) for name, (seed, writes) in bases.items()},
         trail=_named(trail, text),
         extra=extra,
+        chain=chain,
+        mark=first_mark or mark,
+        relinked=first_mark is not None,
     )
 
 

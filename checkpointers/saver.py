@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, cast
 
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -17,14 +18,19 @@ from langgraph.checkpoint.base import (
     get_serializable_checkpoint_metadata,
 )
 
+from checkpointers import session
 from checkpointers.codec import Codec
-from checkpointers.errors import CheckpointerError, IncompleteRecordError, UnstorableValueError
+from checkpointers.errors import CheckpointerError, ForkedWarning, IncompleteRecordError, UnstorableValueError, at
 from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
+from checkpointers.lease import MICROSECONDS, Heart, IfBusy, Lease
 from checkpointers.memory import Memory, ThreadMemory
-from checkpointers.operations import read, write
-from checkpointers.operations.common import Place, Tools, config_of, place_of
+from checkpointers.operations import leases, read, write
+from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of
+from checkpointers.operations.write import OnConflict
 from checkpointers.records import Names
+from checkpointers.standing import Holder
 from checkpointers.upkeep import Upkeep, now
+from checkpointers.vaults import Vaults
 from checkpointers.versions import next_version
 
 if TYPE_CHECKING:
@@ -32,26 +38,46 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from checkpointers.database import Database
+    from checkpointers.keyring import Keyring
     from checkpointers.statements import Operation, Statements
 
 T = TypeVar("T")
 DEFAULT_MEMORY: Final = 64 << 20
 PAGES: Final = 16
+_FORKED: Final = (
+    "{} was stored beside the head of its thread, which another writer had moved on; both branches are kept"
+)
+
+
+class Options(TypedDict, total=False):
+    """What every saver can be opened with.
+
+    `serde`: another serializer · `memory_bytes`: how much it may remember of the threads that it writes · `keys`: a
+    keyring, which encrypts · `migrating`: also read threads that are not encrypted yet · `on_conflict`: what happens to
+    a run whose thread somebody else moved on: "error", or "fork" to keep both branches.
+    """
+
+    serde: SerializerProtocol | None
+    memory_bytes: int
+    keys: Keyring | None
+    migrating: bool
+    on_conflict: OnConflict
 
 
 class Saver(Upkeep, BaseCheckpointSaver[Any]):
     """A LangGraph checkpointer that stores only what is new; sync and async, for many threads and loops."""
 
-    def __init__(
-        self, database: Database, *, serde: SerializerProtocol | None = None, memory_bytes: int = DEFAULT_MEMORY
-    ) -> None:
+    def __init__(self, database: Database, **options: Unpack[Options]) -> None:
         """Use a database; `SqliteSaver.open` and `PostgresSaver.open` make one."""
         if not hasattr(database, "exclusive"):
             msg = f"a saver is made with {type(self).__name__}.open(…), not from a {type(database).__name__}"
             raise CheckpointerError(msg)
-        super().__init__(serde=serde)
+        super().__init__(serde=options.get("serde"))
         self.database = database
-        self._memory = Memory(memory_bytes)
+        self.on_conflict: OnConflict = options.get("on_conflict", "error")
+        self.vaults = Vaults(options.get("keys"), migrating=options.get("migrating", False))
+        self.heart = Heart(self._renew)
+        self._memory = Memory(options.get("memory_bytes", DEFAULT_MEMORY))
         self._names = Names()
         self._codec: Codec | None = None
         self._groups = Groups()
@@ -59,14 +85,26 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
     # The contract of LangGraph.
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Read the checkpoint that a config names, or the latest of its thread."""
+        """Read the checkpoint that a config names, or the one that its thread stands at."""
         place = place_of(config)
-        if place.id:
-            found = self._read(lambda: read.get(self._tools(), place))
-        else:
-            with self._memory.spare(place.thread) as memory:
-                found = self._read(lambda: read.get(self._tools(), place, memory))
+        found = self._get(place)
+        self._saw(place, found)
         return _tuple(found, config if place.id else None) if found else None
+
+    def _get(self, place: Place) -> read.Loaded | None:
+        if place.id:
+            return self._read(lambda: read.get(self._tools(), place))
+        with self._memory.spare(place.thread) as memory:
+            return self._read(lambda: read.get(self._tools(), place, memory))
+
+    def _saw(self, place: Place, found: read.Loaded | None) -> None:
+        """Remember in this context where it saw a thread stand, so that a write notices when that is no longer so."""
+        if place.ns == ROOT and not (found is None and place.id):
+            id_ = found.record.id if found else None
+            session.saw(self._slot(place.thread), id_, head=found is None or found.is_head)
+
+    def _slot(self, thread: str) -> session.Slot:
+        return id(self.database), thread
 
     def get_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:
         """Read one channel of the checkpoint that a config names, or of the latest, without the rest of the state."""
@@ -93,27 +131,70 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint with its new elements, in one commit."""
-        new = write.NewCheckpoint(
-            place_of(config), checkpoint, get_serializable_checkpoint_metadata(config, metadata), new_versions
+        return self._put(self._new_checkpoint(config, checkpoint, metadata, new_versions), session.lines())
+
+    def _new_checkpoint(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> write.NewCheckpoint:
+        place = place_of(config)
+        return write.NewCheckpoint(
+            place,
+            checkpoint,
+            get_serializable_checkpoint_metadata(config, metadata),
+            new_versions,
+            self._token(place.thread),
+            session.lines().of(self._slot(place.thread), place.id),
+            self.on_conflict,
         )
+
+    def _token(self, thread: str) -> bytes | None:
+        """Give the token of the lease under which this context writes a thread."""
+        lease = session.held(self._slot(thread))
+        if lease is None:
+            return None
+        lease.check()
+        return lease.token
+
+    def _put(self, new: write.NewCheckpoint, lines: session.Lines) -> RunnableConfig:
+        place, id_ = new.place, new.checkpoint["id"]
         self._groups.see(new.metadata)
-        with self._memory.hold(new.place.thread) as memory:
-            joined = self._groups.take(new.place.thread)
+        with self._memory.hold(place.thread) as memory:
+            waiting = self._groups.take(place.thread)
+            joined = [one for one in waiting if one.new.token == new.token]
+            self._commit(memory, [one for one in waiting if one.new.token != new.token])
             try:
-                self.database.run(lambda: write.put(self._tools(), memory, new, [w.new for w in joined], now()))
+                stored = self.database.run(
+                    lambda: write.put(self._tools(), memory, new, [w.new for w in joined], now())
+                )
             except BaseException as error:
-                _say_where(error, new.place.thread)
+                _say_where(error, place.thread)
                 self._commit(memory, joined)
                 raise
-            for waiting in joined:
-                waiting.settle()
-        return cast("RunnableConfig", config_of(new.place.thread, new.place.ns, checkpoint["id"]))
+            for one in joined:
+                one.settle()
+        if place.ns == ROOT:
+            lines.stored(self._slot(place.thread), id_, beside=stored.beside)
+        if stored.beside and new.line == "head":
+            warnings.warn(ForkedWarning(_FORKED.format(at(place.thread, stored.step))), stacklevel=3)
+        return cast("RunnableConfig", config_of(place.thread, place.ns, id_))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store what a task wrote on a checkpoint, in one commit, with its checkpoint if that follows at once."""
-        new = write.NewWrites(place_of(config), writes, task_id, task_path)
+        self._put_writes(self._new_writes(config, writes, task_id, task_path))
+
+    def _new_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
+    ) -> write.NewWrites:
+        place = place_of(config)
+        return write.NewWrites(place, writes, task, path, self._token(place.thread))
+
+    def _put_writes(self, new: write.NewWrites) -> None:
         waiting = Waiting(new)
         self._groups.join(waiting)
         if self._groups.worth_waiting(new):
@@ -160,7 +241,10 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Async `get_tuple`."""
-        return await self.database.elsewhere(lambda: self.get_tuple(config))
+        place = place_of(config)
+        found = await self.database.elsewhere(lambda: self._get(place))
+        self._saw(place, found)
+        return _tuple(found, config if place.id else None) if found else None
 
     async def aget_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:
         """Async `get_channel`."""
@@ -188,19 +272,68 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Async `put`."""
-        return await self.database.elsewhere(lambda: self.put(config, checkpoint, metadata, new_versions))
+        new, lines = self._new_checkpoint(config, checkpoint, metadata, new_versions), session.lines()
+        return await self.database.elsewhere(lambda: self._put(new, lines))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Async `put_writes`."""
-        await self.database.elsewhere(lambda: self.put_writes(config, writes, task_id, task_path))
+        new = self._new_writes(config, writes, task_id, task_path)
+        await self.database.elsewhere(lambda: self._put_writes(new))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Async `get_delta_channel_history`."""
         return await self.database.elsewhere(lambda: self.get_delta_channel_history(config=config, channels=channels))
+
+    # One writer.
+
+    def lease(
+        self,
+        thread: str,
+        *,
+        ttl: float = 30.0,
+        owner: str | None = None,
+        if_busy: IfBusy = "reject",
+        timeout: float | None = None,
+    ) -> Lease:
+        """Hold a thread as its only writer, inside a `with` or `async with` block; it need not exist yet.
+
+        If somebody else holds it: "reject" raises `ThreadBusyError`, "enqueue" waits (for `timeout` seconds),
+        "interrupt" takes it over, "rollback" takes it over and removes the checkpoints that the other one made under
+        its lease. A holder that was taken over fails at its next write with `LeaseLostError`; the lease of one that
+        died is over after `ttl` seconds by the clock of the database.
+        """
+        return Lease(self, str(thread), ttl=ttl, owner=owner, if_busy=if_busy, timeout=timeout)
+
+    def take(self, thread: str, ask: leases.Ask) -> leases.Taken | Holder:
+        """Take a thread for a lease, or give who has it; what this process remembers of the thread stays true."""
+        with self._memory.hold(thread) as memory:
+            taken = self.database.exclusive(lambda: leases.take(self._tools(), thread, ask, now()))
+            known = memory.standing
+            if isinstance(taken, Holder):
+                return taken
+            if known is not None and known.stamp == taken.before and taken.after == taken.before + 1:
+                known.stamp = taken.after
+                memory.holder = Holder(ask.token, ask.owner, 0, 0, taken.epoch, expired=False)
+            else:
+                memory.forget()
+        return taken
+
+    def release(self, thread: str, token: bytes) -> None:
+        """Give back a thread that was taken with this token."""
+        with self._memory.hold(thread) as memory:
+            self.database.exclusive(lambda: leases.release(self._tools(), thread, token))
+            if memory.standing is not None and memory.standing.checkpoints:
+                memory.holder = None if memory.holder and memory.holder.token == token else memory.holder
+            else:
+                memory.forget()
+
+    def _renew(self, lease: Lease) -> bool:
+        ttl = int(lease.ttl * MICROSECONDS)
+        return self.database.run(lambda: leases.renew(self._tools(), lease.thread, lease.token, ttl))
 
     # Life.
 
@@ -233,7 +366,7 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
     def _tools(self) -> Tools:
         if self._codec is None or self._codec.serde is not self.serde:
             self._codec = Codec(self.serde)
-        return Tools(self._codec, self._names)
+        return Tools(self._codec, self._names, self.vaults, self.database.tenant)
 
     def _read(self, operation: Operation[T]) -> T:
         """Read; again if a delete slipped between two statements, so that only what is really missing is an error."""

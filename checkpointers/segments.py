@@ -7,7 +7,7 @@ deleted since leaves an empty place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -16,6 +16,7 @@ import ormsgpack
 from checkpointers.compression import squeeze, unsqueeze
 
 SEAL: Final = 64
+Opener = Callable[[int, bytes], bytes]
 _SEALED: Final = 0x7F
 _PREFIX: Final = 2
 
@@ -70,16 +71,17 @@ class Segment:
 class Stack:
     """The elements of one channel that were read, single and sealed."""
 
-    __slots__ = ("_raw", "_segments")
+    __slots__ = ("_open", "_raw", "_segments")
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, opener: Opener | None = None) -> None:
+        """Start empty; every row is opened before it is looked into."""
+        self._open = opener
         self._raw: dict[int, bytes] = {}
         self._segments: dict[int, Segment] = {}
 
     def add(self, number: int, body: bytes) -> None:
         """Add a row as stored."""
-        raw = unsqueeze(body)
+        raw = unsqueeze(self._open(number, body) if self._open else body)
         if raw[:1] == b"\x7f":
             self._segments[number] = Segment(raw)
         else:

@@ -10,22 +10,19 @@ import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, Unpack
 
-from checkpointers.database import Database, migrations
+from checkpointers.database import Database, check_version, migrations
 from checkpointers.errors import (
     BusyError,
     DiskFullError,
     NotADatabaseError,
     ReadOnlyError,
-    SchemaError,
     StorageError,
 )
-from checkpointers.saver import DEFAULT_MEMORY, Saver
-from checkpointers.statements import DUPLICATE, Append, Delete, Many, Operation, Request, Rows, drive
-
-if TYPE_CHECKING:
-    from langgraph.checkpoint.serde.base import SerializerProtocol
+from checkpointers.saver import Options, Saver
+from checkpointers.statements import DUPLICATE, Append, Change, Delete, Many, Operation, Request, Rows, drive
+from checkpointers.upkeep import now
 
 T = TypeVar("T")
 Synchronous = Literal["full", "normal"]
@@ -49,19 +46,18 @@ class SqliteSaver(Saver):
         cls,
         path: str | os.PathLike[str],
         *,
-        serde: SerializerProtocol | None = None,
         timeout: float = 30.0,
         synchronous: Synchronous = "full",
         read_only: bool = False,
-        memory_bytes: int = DEFAULT_MEMORY,
+        **options: Unpack[Options],
     ) -> SqliteSaver:
         """Open a file, creating it (mode 0600) and its tables if needed; `:memory:` is private to this object.
 
         `timeout` is how long a write waits for other processes. `synchronous="normal"` is faster: a power
-        failure may then undo the last commits, a crash of the process still loses nothing.
+        failure may then undo the last commits, a crash of the process still loses nothing. `Options` has the rest.
         """
         database = SqliteDatabase(path, timeout=timeout, synchronous=synchronous, read_only=read_only)
-        return cls(database, serde=serde, memory_bytes=memory_bytes)
+        return cls(database, **options)
 
     from_conn_string = open  # noqa: A003  the official savers' name for it
 
@@ -164,6 +160,7 @@ class SqliteDatabase(Database):
             cached_statements=256,
         )
         self._all.append(connection)
+        connection.create_function("cp_clock", 0, now)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
         return connection
@@ -205,19 +202,19 @@ class SqliteDatabase(Database):
         known = migrations(self.dialect)
         writer = self._writer
         if self._read_only:
-            self._check_version(known[-1][0])
+            self._version()
             return
         _switch_to_wal(writer)
         with _transaction(writer, "IMMEDIATE"):
             writer.execute("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)")
-            done = self._check_version(known[-1][0])
+            done = self._version()
             for version, script in known:
                 if version > done:
                     for statement in filter(str.strip, script.split(";\n")):
                         writer.execute(statement)
                     writer.execute("INSERT INTO cp_schema VALUES (?)", (version,))
 
-    def _check_version(self, newest: int) -> int:
+    def _version(self) -> int:
         try:
             (version,) = self._writer.execute("SELECT coalesce(max(version), 0) FROM cp_schema").fetchone()
         except sqlite3.OperationalError as error:
@@ -226,8 +223,7 @@ class SqliteDatabase(Database):
             raise NotADatabaseError(
                 self.place, "it has no tables of this library", hint="check the path; adopt() copies official savers"
             ) from error
-        if version > newest:
-            raise SchemaError(self.place, f"its tables are of version {version}, this release knows {newest}")
+        check_version(self.place, int(version), self.dialect)
         return int(version)
 
     @contextlib.contextmanager
@@ -260,6 +256,10 @@ def _append(writer: sqlite3.Connection, request: Append) -> Rows:
 def _insert_all(writer: sqlite3.Connection, request: Append) -> Rows:
     held = writer.execute(request.guard.sql, request.guard.params).fetchall()
     for change in request.changes if held else ():
+        if isinstance(change, Change):
+            for row in change.rows:
+                writer.execute(change.sql, row)
+            continue
         sql = change.sql if isinstance(change, Delete) else _insert_sql(change.table, change.columns, change.replace)
         for row in change.rows:
             writer.execute(sql, (held[0][0], *row))

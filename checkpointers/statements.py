@@ -50,6 +50,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A statement with a `WHERE`, run for each parameter row; rare ones, and few rows."""
+
+    sql: str
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Append:
     """A guarded write: all changes happen in one commit with the guard, or nothing does.
 
@@ -59,7 +67,7 @@ class Append:
     """
 
     guard: Statement
-    changes: Sequence[Insert | Delete]
+    changes: Sequence[Insert | Delete | Change]
 
 
 DUPLICATE: tuple[Row, ...] = (("duplicate",),)

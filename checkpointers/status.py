@@ -13,6 +13,7 @@ from checkpointers.records import FAILED, INTERRUPTED
 
 Status = Literal["waiting", "failed", "pending", "done"]
 PENDING: Final = 1
+BESIDE: Final = 2
 _BRANCH: Final = "branch:to:"
 _JOIN: Final = "join:"
 _PAIR: Final = 2

@@ -14,7 +14,7 @@ from checkpointers.status import Status
 
 @dataclass(frozen=True, slots=True)
 class ThreadInfo:
-    """One thread in a listing: its status, its newest step, its size and its times."""
+    """One thread in a listing: its status, its newest step, its size, its times, and who holds its lease."""
 
     thread: str
     status: Status
@@ -26,6 +26,7 @@ class ThreadInfo:
     tags: tuple[str, ...]
     pins: tuple[int, ...]
     stored_metadata: builtins.bytes
+    holder: str | None = None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -48,7 +49,8 @@ class Usage:
 class StepInfo:
     """One step in a listing: its number, its checkpoint and the parent's, when and how it was made, how it stood.
 
-    `versions` and `seen` are LangGraph's: which version every channel has, and which ones every node has read.
+    `versions` and `seen` are LangGraph's: which version every channel has, and which ones every node has read. `beside`
+    tells a step of a branch that was kept when two writers went on from the same step.
     """
 
     number: int
@@ -61,6 +63,7 @@ class StepInfo:
     ns: str = ""
     versions: Mapping[str, Any] = field(default_factory=dict, repr=False)
     seen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    beside: bool = False
 
 
 def when(ts: str, otherwise: datetime) -> datetime:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpointers.errors import ThreadExistsError, UnknownThreadError
-from checkpointers.operations import remove, survey
+from checkpointers.operations import remove, survey, whole
 from checkpointers.retention import Keep, Plan, duration, plan
 
 if TYPE_CHECKING:
@@ -35,21 +35,26 @@ class Upkeep:
     def _tools(self) -> Tools:
         raise NotImplementedError
 
+    def _token(self, thread: str) -> bytes | None:
+        raise NotImplementedError
+
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and everything in it; a thread that does not exist is already gone."""
-        self._change(str(thread_id), lambda: remove.delete_thread(str(thread_id)))
+        thread = str(thread_id)
+        token = self._token(thread)
+        self._change(thread, lambda: whole.delete_thread(self._tools(), thread, token, now()))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints that these runs made; those made from them keep what they need."""
         runs = {str(run_id) for run_id in run_ids}
-        found = self.database.read(lambda: remove.steps_of_runs(runs))
+        found = self.database.read(lambda: remove.steps_of_runs(self._tools(), runs))
         for thread, steps in found.items():
             self._change(thread, partial(remove.drop, self._tools(), thread, steps))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread, its history included, to a name that is free."""
         source, target = str(source_thread_id), str(target_thread_id)
-        answer = self.database.exclusive(lambda: remove.copy_thread(source, target, now()))
+        answer = self.database.exclusive(lambda: whole.copy_thread(self._tools(), source, target, now()))
         if answer == "missing":
             raise UnknownThreadError(source)
         if answer == "exists":
@@ -80,7 +85,7 @@ class Upkeep:
         `since` is a time, or how long ago: `"2d"`.
         """
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
-        return self.database.read(lambda: survey.threads(wanted))
+        return self.database.read(lambda: survey.threads(self._tools(), wanted))
 
     def steps(self, thread: str, ns: str | None = "") -> list[StepInfo]:
         """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too."""
@@ -195,7 +200,7 @@ class Upkeep:
             self._memory.forget(thread)
 
     def _label(self, thread: str, *, add: Iterable[str | int] = (), remove: Iterable[str | int] = ()) -> None:
-        if not self._change(str(thread), lambda: survey.label(str(thread), add=add, remove=remove)):
+        if not self._change(str(thread), lambda: survey.label(self._tools(), str(thread), add=add, remove=remove)):
             raise UnknownThreadError(str(thread))
 
     def _keep_latest(self, thread: str) -> Statements[None]:

@@ -1,18 +1,31 @@
-"""What several operations need: places, names, and rows made into records."""
+"""What several operations need: places, threads, names, and rows opened and made into records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checkpointers.codec import Codec
-from checkpointers.keys import decoded, digest, encoded, key_of
+from checkpointers.errors import IncompleteRecordError, IntegrityError
+from checkpointers.keys import decoded, digest, encoded, key_of, text_of, thread_key
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
-from checkpointers.statements import Insert, Many, Row, Statement, Statements
+from checkpointers.sealing import (
+    BrokenSealError,
+    checkpoint_place,
+    metadata_place,
+    name_seal,
+    write_place,
+)
+from checkpointers.standing import STANDING_COLUMNS, Holder, Thread, unpack_standing
+from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.vaults import Vaults
 
 ROOT: Final = ""
-CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "metadata", "body")
+CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "writes", "metadata", "body")
+NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
 ELEMENT_COLUMNS: Final = ("channel", "n", "body")
 SELECT_CHECKPOINT: Final = f"SELECT {', '.join(CHECKPOINT_COLUMNS)} FROM cp_checkpoints"
@@ -22,6 +35,16 @@ SELECT_ELEMENTS: Final = (
 DELETE_ELEMENTS: Final = "DELETE FROM cp_elements WHERE thread = ? AND channel = ? AND n BETWEEN ? AND ?"
 SELECT_WRITES: Final = (
     "SELECT ns, checkpoint, task, kinds, body FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?"
+)
+SELECT_THREAD: Final = (
+    f"SELECT t.thread, {', '.join(f't.{name}' for name in STANDING_COLUMNS)}, k.key,"
+    " l.token, l.owner, l.since, l.until, l.epoch, l.until < cp_clock()"
+    " FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread LEFT JOIN cp_leases l ON l.thread = t.thread"
+)
+_KEY: Final = 1 + len(STANDING_COLUMNS)
+STRAYS: Final = (
+    "SELECT EXISTS (SELECT 1 FROM cp_checkpoints WHERE thread = ?), EXISTS (SELECT 1 FROM cp_writes WHERE thread = ?),"
+    " EXISTS (SELECT 1 FROM cp_elements WHERE thread = ?)"
 )
 
 
@@ -40,6 +63,12 @@ class Tools:
 
     codec: Codec
     names: Names
+    vaults: Vaults = field(default_factory=Vaults)
+    tenant: str = ""
+
+    def key(self, thread: str) -> int:
+        """Give the number of a thread."""
+        return thread_key(thread, self.tenant)
 
 
 def place_of(config: Mapping[str, Any]) -> Place:
@@ -55,10 +84,40 @@ def config_of(thread: str, ns: str, checkpoint_id: str) -> dict[str, Any]:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}}
 
 
-def find_thread(thread: str) -> Statements[int | None]:
-    """Give the key of a thread, None if there is none."""
-    rows = yield Statement("SELECT thread FROM cp_threads WHERE digest = ?", (digest(thread),))
-    return int(rows[0][0]) if rows else None
+@contextmanager
+def checked(thread: str, what: str, step: int | None = None) -> Iterator[None]:
+    """Name the thread and the place when a seal does not hold, or when a row does not even have the right types."""
+    try:
+        yield
+    except (BrokenSealError, struct.error, TypeError, OverflowError) as error:
+        raise IntegrityError(thread, step, f"{what}: {error}") from error
+
+
+def find_thread(tools: Tools, name: str) -> Statements[Thread | None]:
+    """Find a thread, None if there is none; raises if rows of it are there and its own row is not."""
+    key = tools.key(name)
+    for _ in range(2):  # it may have been begun since the first look
+        rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ?", (key,))
+        if rows:
+            return open_thread(tools, rows[0], name)
+        strays = yield Statement(STRAYS, (key, key, key))
+        if not any(strays[0]):
+            return None
+    raise IntegrityError(name, None, "its own row is missing, other rows of it are there")
+
+
+def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
+    """Open the row of a thread; without a name, learn it from the row."""
+    key, wrapped = row[0], row[_KEY]
+    said = name if name is not None else f"#{key}"
+    vault = tools.vaults.of(key, said, bytes(wrapped) if wrapped is not None else None)
+    with checked(said, "the thread's row"):
+        standing = unpack_standing(key, vault, row[1:_KEY])
+    if (name is not None and standing.name != name) or tools.key(standing.name) != key:
+        raise IntegrityError(said, None, f"its row says it is thread {standing.name!r}")
+    token, owner, since, until, epoch, expired = row[_KEY + 1 :]
+    holder = Holder(bytes(token), decoded(owner), since, until, epoch, bool(expired)) if token is not None else None
+    return Thread(key, standing.name, vault, standing, holder, wrapped)
 
 
 def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
@@ -67,42 +126,119 @@ def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
     if missing:
         rows = [(digest(text), encoded(text)) for text in missing]
         yield Many("INSERT INTO cp_names (digest, name) VALUES (?, ?) ON CONFLICT DO NOTHING", rows, writes=True)
-        yield from learn_names(names)
+        yield from learn_names(names, seal=True)
 
 
-def learn_names(names: Names) -> Statements[None]:
-    """Learn all names that are stored."""
-    rows = yield Statement("SELECT name_key, name FROM cp_names")
-    names.learn((key, decoded(name)) for key, name in rows)
+def learn_names(names: Names, *, seal: bool = False) -> Statements[None]:
+    """Learn all names that are stored, and seal those that are new."""
+    rows = yield Statement("SELECT name_key, name, digest, seal FROM cp_names")
+    fresh = []
+    for key, raw, print_, sealed in rows:
+        name, wanted = bytes(raw), name_seal(key, bytes(raw))
+        if digest(decoded(name)) != bytes(print_) or (sealed is not None and bytes(sealed) != wanted):
+            raise IntegrityError("", None, f"the row of name {key} is not what was written")
+        if sealed is None:
+            fresh.append((wanted, key))
+    if fresh and seal:
+        yield Many("UPDATE cp_names SET seal = ? WHERE name_key = ?", fresh, writes=True)
+    names.learn((key, decoded(raw)) for key, raw, *_ in rows)
 
 
-def records_of(names: Names, rows: Sequence[Row]) -> Statements[list[Record]]:
-    """Unpack rows of the checkpoints table, learning names on the way."""
-    mappings = [dict(zip(CHECKPOINT_COLUMNS, row, strict=True)) for row in rows]
+def records_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Record]]:
+    """Open rows of the checkpoints table, learning names on the way."""
+    bodies = [open_checkpoint(thread, row) for row in rows]
+    mark = thread.vault.mark
+    for attempt in (1, 2):
+        try:
+            return [
+                unpack_record(dict(zip(CHECKPOINT_COLUMNS, row, strict=True)), body, mark(row[BODY]), tools.names)
+                for row, body in zip(rows, bodies, strict=True)
+            ]
+        except KeyError as error:
+            if attempt > 1:
+                raise IntegrityError(thread.name, None, f"the name with key {error} is missing") from error
+            yield from learn_names(tools.names)
+    raise AssertionError
+
+
+def open_checkpoint(thread: Thread, row: Row) -> bytes:
+    """Give the content of a checkpoint's row."""
+    with checked(thread.name, "the checkpoint's row", row[STEP] if isinstance(row[STEP], int) else None):
+        key = (row[NS], row[STEP], row[ID], row[PARENT])
+        place = checkpoint_place(thread.key, key, row[AT], flags=row[FLAGS], metadata=row[METADATA])
+        return thread.vault.open(place, row[BODY])
+
+
+def metadata_of(thread: Thread, row: Row) -> bytes:
+    """Give the packed metadata of a checkpoint's row."""
+    with checked(thread.name, "the checkpoint's metadata", row[STEP]):
+        return thread.vault.show(metadata_place(thread.key, row[NS], row[ID]), row[METADATA])
+
+
+def writes_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[TaskWrites]]:
+    """Open rows of the writes table, learning names on the way."""
+    bodies = [open_writes(thread, row) for row in rows]
+    for attempt in (1, 2):
+        try:
+            return [unpack_writes(row[2], body, tools.names) for row, body in zip(rows, bodies, strict=True)]
+        except KeyError as error:
+            if attempt > 1:
+                raise IntegrityError(thread.name, None, f"the name with key {error} is missing") from error
+            yield from learn_names(tools.names)
+    raise AssertionError
+
+
+def open_writes(thread: Thread, row: Row) -> bytes:
+    """Give the content of a row of writes."""
+    with checked(thread.name, f"writes on checkpoint {_said(row[1])}"):
+        return thread.vault.open(write_place(thread.key, (row[0], row[1], row[2]), row[3]), row[4])
+
+
+def _said(key: Any) -> str:
     try:
-        return [unpack_record(mapping, names) for mapping in mappings]
-    except KeyError:
-        yield from learn_names(names)
-        return [unpack_record(mapping, names) for mapping in mappings]
+        return text_of(bytes(key)) or bytes(key).hex()
+    except (TypeError, ValueError):
+        return repr(key)
 
 
-def writes_of(names: Names, rows: Sequence[Row]) -> Statements[list[TaskWrites]]:
-    """Unpack rows of the writes table, learning names on the way."""
-    try:
-        return [unpack_writes(row[2], row[4], names) for row in rows]
-    except KeyError:
-        yield from learn_names(names)
-        return [unpack_writes(row[2], row[4], names) for row in rows]
-
-
-def checkpoint_row(thread: int, place: Place) -> Statement:
-    """Select the checkpoint that a place names, or the latest of its namespace."""
+def checkpoint_row(thread: Thread, place: Place) -> Statements[Row | None]:
+    """Select the checkpoint that a place names, or the one at which its namespace stands."""
     ns = key_of(place.ns)
+    if not place.id and place.ns != ROOT:
+        return (yield from _newest_of(thread, ns))
+    by: tuple[str, Any] = ("id", key_of(place.id)) if place.id else ("step", thread.standing.head)
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND {by[0]} = ?", (thread.key, ns, by[1]))
+    if rows:
+        return rows[0]
     if place.id:
-        return Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND id = ?", (thread, ns, key_of(place.id)))
-    return Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step DESC LIMIT 1", (thread, ns))
+        yield from _look_for_strays(thread)
+    elif thread.standing.head:
+        raise IncompleteRecordError(thread=thread.name, step=thread.standing.head, channel=None)
+    return None
 
 
-def rows_insert(rows: Sequence[Sequence[Any]], *, replace: bool) -> Insert:
-    """Insert rows into the checkpoints table."""
-    return Insert("cp_checkpoints", CHECKPOINT_COLUMNS, rows, replace=replace)
+def _newest_of(thread: Thread, ns: bytes) -> Statements[Row | None]:
+    """Select the newest checkpoint of a namespace, and see that it is the one that is said to be."""
+    rows = yield Statement(
+        f"SELECT {', '.join(CHECKPOINT_COLUMNS)},"
+        " (SELECT h.step FROM cp_heads h WHERE h.thread = c.thread AND h.ns = c.ns)"
+        " FROM cp_checkpoints c WHERE c.thread = ? AND c.ns = ? ORDER BY c.step DESC LIMIT 1",
+        (thread.key, ns),
+    )
+    if not rows:
+        rows = yield Statement("SELECT step FROM cp_heads WHERE thread = ? AND ns = ?", (thread.key, ns))
+        if rows:
+            raise IncompleteRecordError(thread=thread.name, step=rows[0][0], channel=None)
+        return None
+    if rows[0][-1] != rows[0][STEP]:
+        raise IncompleteRecordError(thread=thread.name, step=rows[0][-1] or rows[0][STEP], channel=None)
+    return rows[0][:-1]
+
+
+def _look_for_strays(thread: Thread) -> Statements[None]:
+    """Nothing has an id that was asked for: see that this is not because the row that has it is damaged."""
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ?", (thread.key,))
+    for row in rows:
+        open_checkpoint(thread, row)
+    if len(rows) < thread.standing.checkpoints:
+        raise IncompleteRecordError(thread=thread.name, step=None, channel=None)

@@ -1,110 +1,168 @@
-"""The guard of every write: it happens only if the thread still stands where it was when the write was prepared."""
+"""The guard of every write: it happens only if the thread still stands where it was when the write was prepared.
+
+The stamp of a thread's row is compared and set with each write. Taking a lease changes it too, so whoever wrote before
+must look again, and then sees that the thread is no longer his: the stamp is the fence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
-from checkpointers.codec import packed, unpacked
-from checkpointers.keys import digest, encoded, key_of
+from checkpointers.errors import LeaseLostError, ThreadBusyError
+from checkpointers.keys import key_of
 from checkpointers.memory import ThreadMemory
-from checkpointers.operations.common import DELETE_ELEMENTS, ELEMENT_COLUMNS, ROOT
+from checkpointers.operations.common import DELETE_ELEMENTS, ELEMENT_COLUMNS, ROOT, Tools, find_thread
 from checkpointers.operations.storing import Elements
-from checkpointers.statements import DUPLICATE, Append, Delete, Insert, Statement, Statements
+from checkpointers.retention import moment
+from checkpointers.standing import STANDING_COLUMNS, Holder, Standing, Thread, pack_standing
+from checkpointers.statements import DUPLICATE, Append, Change, Delete, Insert, Statement, Statements
 
-NO_METADATA: Final = packed({})
-ADVANCE: Final = (
-    "UPDATE cp_threads SET stamp = ?, steps = ?, checkpoints = checkpoints + ?, bytes = bytes + ?,"
-    " updated_at = ?, counts = ?"
+BEGIN: Final = (
+    f"INSERT INTO cp_threads (thread, {', '.join(STANDING_COLUMNS)}) VALUES ({', '.join('?' * 12)})"
+    " ON CONFLICT (thread) DO NOTHING RETURNING thread"
 )
-GUARDED: Final = "WHERE thread = ? AND stamp = ? RETURNING thread"
-KINDS_BEFORE: Final = (
-    "coalesce((SELECT max(w.kinds & 1) + max(w.kinds & 2) FROM cp_writes w"
-    " WHERE w.thread = ? AND w.ns = ? AND w.checkpoint = ?), 0)"
+SET_STANDING: Final = f"UPDATE cp_threads SET {', '.join(f'{name} = ?' for name in STANDING_COLUMNS)} WHERE thread = ?"
+ADVANCE: Final = f"{SET_STANDING} AND stamp = ?"
+EARLY: Final = " AND (SELECT count(*) FROM cp_writes w WHERE w.thread = ? AND w.ns = ? AND w.checkpoint = ?) = ?"
+NOBODY_HOLDS: Final = (
+    " AND NOT EXISTS (SELECT 1 FROM cp_leases l WHERE l.thread = ? AND l.token IS NOT NULL AND l.until >= cp_clock())"
 )
+EVICT: Final = "UPDATE cp_leases SET token = NULL WHERE thread = ?"
+Changes = Sequence[Insert | Delete | Change]
 
 
-def recall(memory: ThreadMemory, thread: str) -> Statements[None]:
+def recall(tools: Tools, memory: ThreadMemory, thread: str) -> Statements[Standing]:
     """Learn how a thread stands, unless this memory already knows."""
-    if memory.thread is not None:
-        return
-    rows = yield Statement("SELECT thread, stamp, steps, counts FROM cp_threads WHERE digest = ?", (digest(thread),))
-    if rows:
-        memory.thread, memory.stamp, memory.steps = rows[0][0], rows[0][1], rows[0][2]
-        memory.counts.update(unpacked(rows[0][3]))
+    if memory.standing is None:
+        found = yield from find_thread(tools, thread)
+        if found is None:
+            memory.key = tools.key(thread)
+            memory.vault, memory.new_key = tools.vaults.fresh(memory.key)
+            memory.standing = Standing(thread)
+        else:
+            meet(memory, found)
+    return memory.standing  # type: ignore[return-value]  # mypy does not see what meet() does
+
+
+def meet(memory: ThreadMemory, found: Thread) -> None:
+    """Remember how a thread stands that was just read."""
+    memory.key, memory.vault = found.key, found.vault
+    memory.standing, memory.holder = found.standing, found.holder
+    memory.counts.update(found.standing.counts)
+
+
+def entitled(tools: Tools, memory: ThreadMemory, thread: str, token: bytes | None) -> Statements[Standing]:
+    """Say how a thread stands, and see that whoever has this token, or none, may write it."""
+    remembered = memory.standing is not None
+    standing = yield from recall(tools, memory, thread)
+    if remembered and not _may(memory.holder, token):
+        memory.forget()
+        standing = yield from recall(tools, memory, thread)
+    if not _may(memory.holder, token):
+        raise refusal(thread, memory.holder, token)
+    return standing
+
+
+def _may(holder: Holder | None, token: bytes | None) -> bool:
+    if token is None:
+        return holder is None or holder.expired
+    return holder is not None and holder.token == token
+
+
+def refusal(thread: str, holder: Holder | None, token: bytes | None) -> LeaseLostError | ThreadBusyError:
+    """Say why somebody may not write."""
+    if token is None and holder is not None:
+        return ThreadBusyError(thread, holder.owner, moment(holder.since))
+    return LeaseLostError(thread, holder.owner if holder else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the thread's row repeats of its newest checkpoint."""
+    """What the thread's row repeats of the checkpoint that it stands at."""
 
     step: int
     id: bytes
     flags: int
     metadata: bytes
-    kinds: int = 0
+    kinds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """By how much a write changes the thread's row; `on` tells the kinds of writes on checkpoints."""
+    """By how much a write changes the thread's row; `kinds` of the writes on the head, unless there is a new one.
+
+    `early` says how many writes are believed to be stored on a checkpoint (namespace, id) that is stored only now.
+    """
 
     steps: int
     checkpoints: int
     size: int
     head: Head | None = None
-    on: tuple[tuple[bytes, int], ...] = ()
+    kinds: int = 0
+    early: tuple[bytes, bytes, int] | None = None
 
 
-def append(
-    memory: ThreadMemory,
-    thread: str,
-    elements: Elements,
-    *,
-    inserts: Sequence[Insert | Delete],
-    growth: Growth,
-    now: int,
-) -> Statements[str]:
+def append(memory: ThreadMemory, elements: Elements, *, changes: Changes, growth: Growth, now: int) -> Statements[str]:
     """Write under the guard of the thread's stamp: "done", "stale" or "duplicate"."""
-    changes: list[Insert | Delete] = []
+    known = memory.standing
+    if known is None:  # pragma: no cover  every caller has recalled
+        return "stale"
+    every: list[Insert | Delete | Change] = []
     if elements.rows:
-        changes.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.rows))
+        every.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.rows))
     if elements.sealed:
-        changes.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.sealed, replace=True))
-        changes.append(Delete(DELETE_ELEMENTS, elements.replaced))
-    guard = _advance(memory, growth, now) if memory.thread is not None else _begin(memory, thread, growth, now)
-    answer = yield Append(guard, [*changes, *inserts])
+        every.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.sealed, replace=True))
+        every.append(Delete(DELETE_ELEMENTS, elements.replaced))
+    if memory.new_key is not None:
+        every.append(Insert("cp_keys", ("master", "key"), [memory.new_key]))
+    if memory.holder is not None and memory.holder.expired:
+        every.append(Change(EVICT, [(memory.key,)]))
+    after = _grown(known, growth, now)
+    answer = yield Append(_guard(memory, known, after, growth), [*every, *changes])
     if answer == DUPLICATE:
         return "duplicate"
     if not answer:
         return "stale"
-    memory.thread, memory.stamp, memory.steps = answer[0][0], memory.stamp + 1, growth.steps
+    memory.standing, memory.new_key = after, None
+    if memory.holder is not None and memory.holder.expired:
+        memory.holder = None
     return "done"
 
 
-def _begin(memory: ThreadMemory, thread: str, growth: Growth, now: int) -> Statement:
-    head = growth.head or Head(0, b"", 0, NO_METADATA)
-    return Statement(
-        "INSERT INTO cp_threads (digest, name, stamp, steps, head, head_id, flags, kinds, metadata, checkpoints, bytes,"
-        " created_at, updated_at, counts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (digest) DO NOTHING RETURNING thread",
-        (
-            digest(thread), encoded(thread), memory.stamp + 1, growth.steps, head.step, head.id, head.flags,
-            head.kinds, head.metadata, growth.checkpoints, growth.size, now, now, packed(memory.counts),
-        ),
-    )  # fmt: skip
-
-
-def _advance(memory: ThreadMemory, growth: Growth, now: int) -> Statement:
-    if growth.head is None:
-        special = [(checkpoint, kinds) for checkpoint, kinds in growth.on if kinds]
-        cases = " | ".join(["kinds", *["CASE WHEN head_id = ? THEN ? ELSE 0 END"] * len(special)])
-        sql = f"{ADVANCE}, kinds = {cases} {GUARDED}"
-        more: tuple[Any, ...] = tuple(part for pair in special for part in pair)
-    else:
-        sql = f"{ADVANCE}, head = ?, head_id = ?, flags = ?, metadata = ?, kinds = {KINDS_BEFORE} | ? {GUARDED}"
+def _grown(known: Standing, growth: Growth, now: int) -> Standing:
+    """Give how the thread will stand; the stamp of a new one starts with the time, so that none is used twice."""
+    after = replace(
+        known,
+        stamp=known.stamp + 1 if known.stamp else now,
+        steps=growth.steps,
+        checkpoints=known.checkpoints + growth.checkpoints,
+        size=known.size + growth.size,
+        kinds=known.kinds | growth.kinds,
+        created_at=known.created_at or now,
+        updated_at=now,
+    )
+    if growth.head is not None:
         head = growth.head
-        more = (head.step, head.id, head.flags, head.metadata, memory.thread, key_of(ROOT), head.id, head.kinds)
-    common = (memory.stamp + 1, growth.steps, growth.checkpoints, growth.size, now, packed(memory.counts))
-    return Statement(sql, (*common, *more, memory.thread, memory.stamp))
+        after.head, after.head_id, after.flags, after.kinds = head.step, head.id, head.flags, head.kinds
+        after.metadata = head.metadata
+    return after
+
+
+def _guard(memory: ThreadMemory, known: Standing, after: Standing, growth: Growth) -> Statement:
+    row = pack_standing(memory.key, memory.vault, after, memory.counts)
+    if not known.stamp:
+        return Statement(BEGIN, (memory.key, *row))
+    sql, params = ADVANCE, [*row, memory.key, known.stamp]
+    if growth.early is not None:
+        ns, id_, rows = growth.early
+        sql, params = sql + EARLY, [*params, memory.key, ns, id_, rows]
+    if memory.holder is not None and memory.holder.expired:
+        sql, params = sql + NOBODY_HOLDS, [*params, memory.key]
+    return Statement(f"{sql} RETURNING thread", params)
+
+
+def is_head(standing: Standing, ns: bytes, checkpoint: bytes) -> bool:
+    """Tell whether the thread stands at this checkpoint."""
+    return ns == key_of(ROOT) and bool(standing.head) and checkpoint == standing.head_id

@@ -11,32 +11,37 @@ import ormsgpack
 from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
 from checkpointers.compression import PLAIN
 from checkpointers.errors import IncompleteRecordError, UnreadableValueError
-from checkpointers.keys import decoded, key_of
+from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
-    CHECKPOINT_COLUMNS,
     ROOT,
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
+    SELECT_THREAD,
     SELECT_WRITES,
+    STEP,
+    TALLY,
     Place,
     Tools,
+    checked,
     checkpoint_row,
     find_thread,
+    metadata_of,
+    open_thread,
     records_of,
     writes_of,
 )
-from checkpointers.operations.guard import recall
+from checkpointers.operations.guard import is_head, meet
 from checkpointers.operations.storing import learn, resolved
 from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.segments import MissingElementError, Stack, start_of
+from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Statement, Statements
 
 SCANNED: Final = 256
 NOTHING: Final = Stack()
-METADATA: Final = CHECKPOINT_COLUMNS.index("metadata")
-STEP: Final = CHECKPOINT_COLUMNS.index("step")
+THREADS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Loaded:
     metadata: dict[str, Any]
     checkpoint: dict[str, Any]
     pending: list[tuple[str, str, Any]]
+    is_head: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +68,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the next page of a listing starts: below this step of this thread."""
+    """Where the next page of a listing starts: below this step of this thread; `others` come after it."""
 
-    thread: int
-    name: str
+    thread: Thread | None
     step: int
     by_id: bool = False
+    others: tuple[Thread, ...] = ()
+    after: tuple[int, int] = (2**62, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +88,26 @@ class _Wanted:
 
 
 def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> Statements[Loaded | None]:
-    """Read the checkpoint that a place names, or the latest of its namespace; a memory learns what it holds."""
-    stands = ThreadMemory() if memory is None else memory
-    stands.forget()
-    yield from recall(stands, place.thread)
-    if stands.thread is None:
+    """Read the checkpoint that a place names, or the one its namespace stands at; a memory learns what it holds."""
+    thread = yield from find_thread(tools, place.thread)
+    if thread is None:
         return None
-    rows = yield checkpoint_row(stands.thread, place)
-    found = yield from load(tools, stands.thread, place.thread, rows)
-    if not found:
+    row = yield from checkpoint_row(thread, place)
+    if row is None:
         return None
+    found = yield from load(tools, thread, [row])
     if memory is not None:
+        memory.forget()
+        meet(memory, thread)
         learn(tools, memory, found[0].record, found[0].checkpoint["channel_values"])
     return found[0]
 
 
 def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[Any]:
     """Read one channel of a checkpoint and nothing else of its state."""
-    thread = yield from find_thread(place.thread)
-    rows = (yield checkpoint_row(thread, place)) if thread is not None else ()
-    records = yield from records_of(tools.names, rows)
+    thread = yield from find_thread(tools, place.thread)
+    row = (yield from checkpoint_row(thread, place)) if thread is not None else None
+    records = (yield from records_of(tools, thread, [row])) if thread is not None and row is not None else []
     if thread is None or not records or name not in records[0].refs:
         return default
     want = _Wanted(place.thread, records[0].step, name, records[0].refs[name])
@@ -111,31 +118,33 @@ def page(
     tools: Tools, query: Query, cursor: Cursor | None, limit: int
 ) -> Statements[tuple[list[Loaded], Cursor | None]]:
     """Read the next checkpoints of a listing, newest first, and where to go on; no cursor: it is finished."""
-    at = cursor or (yield from _first(query))
-    while at is not None:
+    at = cursor or (yield from _first(tools, query))
+    while at is not None and at.thread is not None:
         size = SCANNED if query.filter else limit
-        rows = yield _below(query, at, size)
-        chosen = [row for row in rows if _matches(row, query.filter)][:limit]
-        found = yield from load(tools, at.thread, at.name, chosen)
+        thread = at.thread
+        rows = yield _below(thread, query, at, size)
+        chosen = [row for row in rows if _matches(thread, row, query.filter)][:limit]
+        found = yield from load(tools, thread, chosen)
         following: Cursor | None
         if len(chosen) == limit:
             following = replace(at, step=chosen[-1][STEP])
         elif len(rows) == size:
             following = replace(at, step=rows[-1][STEP])
         else:
-            following = yield from _next_thread(query, at)
+            following = yield from _next_thread(tools, query, at)
         if found or following is None:
             return found, following
         at = following
     return [], None
 
 
-def load(tools: Tools, thread: int, name: str, rows: Sequence[Row]) -> Statements[list[Loaded]]:
+def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Loaded]]:
     """Make whole checkpoints of rows: their values and their pending writes, in two requests."""
     if not rows:
         return []
-    records = yield from records_of(tools.names, rows)
-    pending = yield from pending_writes(tools, thread, records)
+    records = yield from records_of(tools, thread, rows)
+    pending = yield from pending_writes(tools, thread, rows, records)
+    name = thread.name
     wanted = [_Wanted(name, r.step, channel, ref) for r in records for channel, ref in r.refs.items()]
     wanted += [
         _Wanted(name, record.step, write.channel, write.ref)
@@ -145,21 +154,25 @@ def load(tools: Tools, thread: int, name: str, rows: Sequence[Row]) -> Statement
     ]
     shelf = yield from fetch(tools, thread, wanted)
     return [
-        _loaded(tools, name, record, unpacked(row[METADATA]), tasks, shelf)
+        _loaded(tools, thread, record, unpacked(metadata_of(thread, row)), tasks, shelf)
         for row, record, tasks in zip(rows, records, pending, strict=True)
     ]
 
 
-def pending_writes(tools: Tools, thread: int, records: Sequence[Record]) -> Statements[list[list[TaskWrites]]]:
-    """Read the writes stored on each of these checkpoints."""
-    keys = [(thread, key_of(record.ns), key_of(record.id)) for record in records]
-    rows = yield Many(SELECT_WRITES, keys)
+def pending_writes(
+    tools: Tools, thread: Thread, rows: Sequence[Row], records: Sequence[Record]
+) -> Statements[list[list[TaskWrites]]]:
+    """Read the writes stored on each of these checkpoints, and see that none of them is missing."""
+    keys = [(thread.key, key_of(record.ns), key_of(record.id)) for record in records]
     by_checkpoint: dict[tuple[bytes, bytes], list[Row]] = {}
-    for row in rows:
+    for row in (yield Many(SELECT_WRITES, keys)):
         by_checkpoint.setdefault((bytes(row[0]), bytes(row[1])), []).append(row)
     result = []
-    for _, ns, checkpoint in keys:
-        result.append((yield from writes_of(tools.names, by_checkpoint.get((ns, checkpoint), []))))
+    for row, record, (_, ns, checkpoint) in zip(rows, records, keys, strict=True):
+        written = by_checkpoint.get((ns, checkpoint), [])
+        if len(written) < row[TALLY]:
+            raise IncompleteRecordError(thread=thread.name, step=record.step, channel="(writes)")
+        result.append((yield from writes_of(tools, thread, written)))
     return result
 
 
@@ -171,7 +184,7 @@ class Shelf:
     recipes: dict[tuple[int, Any], Ref]
 
 
-def fetch(tools: Tools, thread: int, wanted: Iterable[_Wanted]) -> Statements[Shelf]:
+def fetch(tools: Tools, thread: Thread, wanted: Iterable[_Wanted]) -> Statements[Shelf]:
     """Read every element that these references need, each once, in one request; in two if some have recipes."""
     refs = [(tools.names.keys[want.channel], want.ref) for want in wanted]
     long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)}
@@ -181,26 +194,28 @@ def fetch(tools: Tools, thread: int, wanted: Iterable[_Wanted]) -> Statements[Sh
         runs = spans(recipes[key, tuple(ref)] if is_recipe(ref) else ref)
         if runs:
             ranges.setdefault(key, set()).update(runs)
-    stacks = {key: Stack() for key in ranges}
-    params = [(thread, key, start_of(first), last) for key, runs in ranges.items() for first, last in joined(runs)]
+    stacks = {key: thread.stack(key) for key in ranges}
+    params = [(thread.key, key, start_of(first), last) for key, runs in ranges.items() for first, last in joined(runs)]
     for channel, number, body in (yield Many(SELECT_ELEMENTS, params)) if params else ():
-        stacks[channel].add(number, body)
+        with checked(thread.name, f"element {number} of channel {tools.names.texts[channel]!r}"):
+            stacks[channel].add(number, body)
     return Shelf(stacks, recipes)
 
 
 def _loaded(
     tools: Tools,
-    thread: str,
+    thread: Thread,
     record: Record,
     metadata: dict[str, Any],
     tasks: Sequence[TaskWrites],
     shelf: Shelf,
 ) -> Loaded:
+    name = thread.name
     values = {
-        channel: join(tools, _Wanted(thread, record.step, channel, ref), shelf) for channel, ref in record.refs.items()
+        channel: join(tools, _Wanted(name, record.step, channel, ref), shelf) for channel, ref in record.refs.items()
     }
     pending = [
-        (task, write.channel, join(tools, _Wanted(thread, record.step, write.channel, write.ref), shelf))
+        (task, write.channel, join(tools, _Wanted(name, record.step, write.channel, write.ref), shelf))
         for task, write in in_order(tasks)
     ]
     checkpoint: dict[str, Any] = {
@@ -215,7 +230,8 @@ def _loaded(
         checkpoint["updated_channels"] = record.updated
     if record.extra is not None:
         checkpoint |= tools.codec.value(record.extra)
-    return Loaded(thread, record, metadata, checkpoint, pending)
+    stands = is_head(thread.standing, key_of(record.ns), key_of(record.id))
+    return Loaded(name, record, metadata, checkpoint, pending, is_head=stands)
 
 
 def join(tools: Tools, want: _Wanted, shelf: Shelf) -> Any:
@@ -231,10 +247,10 @@ def join(tools: Tools, want: _Wanted, shelf: Shelf) -> Any:
         raise UnreadableValueError(thread=want.thread, step=want.step, channel=want.channel, reason=reason) from error
 
 
-def _matches(row: Row, wanted: Mapping[str, Any]) -> bool:
+def _matches(thread: Thread, row: Row, wanted: Mapping[str, Any]) -> bool:
     if not wanted:
         return True
-    metadata = unpacked(row[METADATA])
+    metadata = unpacked(metadata_of(thread, row))
     return all(metadata.get(key) == value for key, value in wanted.items())
 
 
@@ -263,14 +279,14 @@ def _integers(value: float) -> list[Any]:
     return [int(value), *([bool(value)] if value in (0, 1) else ())]
 
 
-def _first(query: Query) -> Statements[Cursor | None]:
+def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
     if query.place is None:
-        return (yield from _next_thread(query, None))
-    thread = yield from find_thread(query.place.thread)
+        return (yield from _next_thread(tools, query, Cursor(None, 0)))
+    thread = yield from find_thread(tools, query.place.thread)
     if thread is None:
         return None
-    step = (yield from _step_before(thread, query)) if query.before else _HIGHEST
-    return Cursor(thread, query.place.thread, step or _HIGHEST, by_id=step is None)
+    step = (yield from _step_before(thread.key, query)) if query.before else _HIGHEST
+    return Cursor(thread, step or _HIGHEST, by_id=step is None)
 
 
 _HIGHEST: Final = 2**31 - 1
@@ -288,20 +304,27 @@ def _step_before(thread: int, query: Query) -> Statements[int | None]:
     return int(rows[0][0]) if rows else None
 
 
-def _next_thread(query: Query, cursor: Cursor | None) -> Statements[Cursor | None]:
-    """Go on with the next thread, the newest first, when a listing is about all of them."""
+def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Cursor | None]:
+    """Go on with the next thread, the last changed first, when a listing is about all of them."""
     if query.place is not None:
         return None
-    below = cursor.thread if cursor else 2**62
+    if cursor.others:
+        return replace(cursor, thread=cursor.others[0], step=_HIGHEST, by_id=True, others=cursor.others[1:])
     rows = yield Statement(
-        "SELECT thread, name FROM cp_threads WHERE thread < ? ORDER BY thread DESC LIMIT 1", (below,)
+        f"{SELECT_THREAD} WHERE t.updated_at < ? OR (t.updated_at = ? AND t.thread < ?)"
+        f" ORDER BY t.updated_at DESC, t.thread DESC LIMIT {THREADS:d}",
+        (cursor.after[0], *cursor.after),
     )
-    return Cursor(rows[0][0], decoded(rows[0][1]), _HIGHEST, by_id=True) if rows else None
+    if not rows:
+        return None
+    found = [open_thread(tools, row) for row in rows]
+    after = (found[-1].standing.updated_at, found[-1].key)
+    return Cursor(found[0], _HIGHEST, by_id=True, others=tuple(found[1:]), after=after)
 
 
-def _below(query: Query, cursor: Cursor, limit: int) -> Statement:
+def _below(thread: Thread, query: Query, cursor: Cursor, limit: int) -> Statement:
     params: list[Any]
-    sql, params = f"{SELECT_CHECKPOINT} WHERE thread = ? AND step < ?", [cursor.thread, cursor.step]
+    sql, params = f"{SELECT_CHECKPOINT} WHERE thread = ? AND step < ?", [thread.key, cursor.step]
     if query.place is not None and not query.any_ns:
         sql, params = sql + " AND ns = ?", [*params, key_of(query.place.ns)]
     if query.place is not None and query.place.id:
@@ -319,11 +342,11 @@ def history_of(
 ) -> Statements[dict[str, tuple[list[tuple[str, str, Any]], tuple[Any] | None]]]:
     """Give what each DeltaChannel was told on the way to a checkpoint: its writes, and the value they start from."""
     empty: dict[str, tuple[list[tuple[str, str, Any]], tuple[Any] | None]] = {name: ([], None) for name in channels}
-    thread = yield from find_thread(place.thread)
-    rows = (yield checkpoint_row(thread, place)) if thread is not None else ()
-    if thread is None or not rows:
+    thread = yield from find_thread(tools, place.thread)
+    row = (yield from checkpoint_row(thread, place)) if thread is not None else None
+    if thread is None or row is None:
         return empty
-    (target,) = yield from records_of(tools.names, rows)
+    (target,) = yield from records_of(tools, thread, [row])
     bases = yield from delta_history(target, channels, ancestors(tools, thread, target.ns))
     wanted = [
         _Wanted(place.thread, target.step, channel, ref)
@@ -345,19 +368,19 @@ def history_of(
     }
 
 
-def ancestors(tools: Tools, thread: int, ns: str) -> Callable[[int, int], Statements[list[Ancestor]]]:
+def ancestors(tools: Tools, thread: Thread, ns: str) -> Callable[[int, int], Statements[list[Ancestor]]]:
     """Make the function that reads checkpoints of a namespace, from a step downwards, with their writes."""
     key = key_of(ns)
 
     def page(top: int, limit: int) -> Statements[list[Ancestor]]:
         rows = yield Statement(
             f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND step <= ? ORDER BY step DESC LIMIT {limit:d}",
-            (thread, key, top),
+            (thread.key, key, top),
         )
         if not rows:
             return []
-        records = yield from records_of(tools.names, rows)
-        tasks = yield from pending_writes(tools, thread, records)
+        records = yield from records_of(tools, thread, rows)
+        tasks = yield from pending_writes(tools, thread, rows, records)
         return list(zip(records, tasks, strict=True))
 
     return page

@@ -8,34 +8,41 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
-from checkpointers.keys import decoded, digest, encoded, key_of
+from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, bases_of, nearest, refs_of
 from checkpointers.operations.common import (
-    CHECKPOINT_COLUMNS,
+    BODY,
     DELETE_ELEMENTS,
-    ELEMENT_COLUMNS,
+    FLAGS,
+    ID,
+    METADATA,
+    NS,
+    PARENT,
     ROOT,
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
-    WRITE_COLUMNS,
+    SELECT_THREAD,
+    STEP,
+    TALLY,
     Tools,
+    checked,
     find_thread,
+    metadata_of,
+    open_thread,
     records_of,
     writes_of,
 )
 from checkpointers.operations.storing import recipes_of, resolved
+from checkpointers.operations.whole import erase, locked, restand
+from checkpointers.operations.write import sealed_row
 from checkpointers.records import Record, TaskWrites, pack_record
 from checkpointers.retention import Line, moment
+from checkpointers.sealing import element_place
 from checkpointers.segments import SEAL, Stack, start_of
+from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.status import BESIDE
 
-TABLES: Final = ("cp_elements", "cp_writes", "cp_checkpoints", "cp_threads")
-LEAVES: Final = {
-    "cp_elements": ELEMENT_COLUMNS, "cp_writes": WRITE_COLUMNS, "cp_checkpoints": CHECKPOINT_COLUMNS,
-}  # fmt: skip
-FLAGS: Final = CHECKPOINT_COLUMNS.index("flags")
-METADATA: Final = CHECKPOINT_COLUMNS.index("metadata")
-BODY: Final = CHECKPOINT_COLUMNS.index("body")
 MAX_NUMBER: Final = 2**31
 SCANNED_AT_A_TIME: Final = 1_000
 
@@ -44,7 +51,7 @@ SCANNED_AT_A_TIME: Final = 1_000
 class Contents:
     """All rows of a thread but its elements."""
 
-    thread: int
+    thread: Thread
     rows: Sequence[Row]
     records: Sequence[Record]
     writes: dict[tuple[bytes, bytes], list[TaskWrites]]
@@ -55,58 +62,24 @@ class Contents:
         return self.writes.get((key_of(record.ns), key_of(record.id)), [])
 
 
-def delete_thread(thread: str) -> Statements[None]:
-    """Remove everything of a thread; roots before leaves."""
-    key = yield from find_thread(thread)
-    if key is not None:
-        yield from _lock(key)
-        yield from _erase(key)
-
-
-def _erase(key: int) -> Statements[None]:
-    for table in reversed(TABLES):
-        yield Statement(f"DELETE FROM {table} WHERE thread = ?", (key,))
-
-
-def copy_thread(source: str, target: str, now: int) -> Statements[str]:
-    """Copy everything of a thread to another name: "done", or why not: "missing", "exists"."""
-    key = yield from find_thread(source)
-    if key is None:
-        return "missing"
-    yield from _lock(key)
-    rows = yield Statement(
-        "INSERT INTO cp_threads (digest, name, stamp, steps, head, head_id, flags, kinds, metadata, checkpoints, bytes,"
-        " created_at, updated_at, counts, tags) SELECT ?, ?, 1, steps, head, head_id, flags, kinds, metadata,"
-        " checkpoints, bytes, ?, ?, counts, tags FROM cp_threads WHERE thread = ?"
-        " ON CONFLICT (digest) DO NOTHING RETURNING thread",
-        (digest(target), encoded(target), now, now, key),
-    )
-    if not rows:
-        return "exists"
-    for table, columns in LEAVES.items():
-        names = ", ".join(columns)
-        yield Statement(
-            f"INSERT INTO {table} (thread, {names}) SELECT ?, {names} FROM {table} WHERE thread = ?",
-            (rows[0][0], key),
-        )
-    return "done"
-
-
-def contents(tools: Tools, thread: str) -> Statements[Contents | None]:
+def contents(tools: Tools, name: str) -> Statements[Contents | None]:
     """Read all rows of a thread but its elements."""
-    key = yield from find_thread(thread)
-    if key is None:
-        return None
-    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? ORDER BY step", (key,))
-    records = yield from records_of(tools.names, rows)
-    written = yield Statement("SELECT ns, checkpoint, task, kinds, body FROM cp_writes WHERE thread = ?", (key,))
+    thread = yield from find_thread(tools, name)
+    return (yield from contents_of(tools, thread)) if thread is not None else None
+
+
+def contents_of(tools: Tools, thread: Thread) -> Statements[Contents]:
+    """Read all rows of a thread that was found but its elements."""
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? ORDER BY step", (thread.key,))
+    records = yield from records_of(tools, thread, rows)
+    written = yield Statement("SELECT ns, checkpoint, task, kinds, body FROM cp_writes WHERE thread = ?", (thread.key,))
     writes: dict[tuple[bytes, bytes], list[TaskWrites]] = {}
     sizes: dict[tuple[bytes, bytes], int] = {}
-    for row, task in zip(written, (yield from writes_of(tools.names, written)), strict=True):
+    for row, task in zip(written, (yield from writes_of(tools, thread, written)), strict=True):
         place = (bytes(row[0]), bytes(row[1]))
         writes.setdefault(place, []).append(task)
         sizes[place] = sizes.get(place, 0) + len(row[-1])
-    return Contents(key, rows, records, writes, sizes)
+    return Contents(thread, rows, records, writes, sizes)
 
 
 def lines(found: Contents) -> list[Line]:
@@ -116,39 +89,36 @@ def lines(found: Contents) -> list[Line]:
         kinds = 0
         for task in found.of(record):
             kinds |= task.kinds
-        root = (unpacked(row[METADATA]).get("parents") or {}).get("")
+        root = (unpacked(metadata_of(found.thread, row)).get("parents") or {}).get("")
         result.append(Line(record.step, record.ns, record.id, record.parent, moment(record.at), kinds, root))
     return result
 
 
-def drop(tools: Tools, thread: str, dropped: Collection[int]) -> Statements[int]:
+def drop(tools: Tools, name: str, dropped: Collection[int]) -> Statements[int]:
     """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed."""
-    key = yield from find_thread(thread)
-    if key is None or not dropped:
+    thread = (yield from locked(tools, name)) if dropped else None
+    if thread is None:
         return 0
-    yield from _lock(key)
-    found = yield from contents(tools, thread)
-    if found is None:
-        return 0
+    found = yield from contents_of(tools, thread)
     cut = _cut(found, dropped)
-    before = yield from _bytes(key)
-    yield from _relink(tools, key, cut.changed)
+    before = yield from _bytes(thread.key)
+    yield from _relink(tools, found, cut.changed)
     yield Many(
         "DELETE FROM cp_checkpoints WHERE thread = ? AND ns = ? AND step = ?",
-        [(key, key_of(record.ns), record.step) for record in cut.gone],
+        [(thread.key, key_of(record.ns), record.step) for record in cut.gone],
         writes=True,
     )
     yield Many(
         "DELETE FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?",
-        [(key, key_of(record.ns), key_of(record.id)) for record in cut.gone],
+        [(thread.key, key_of(record.ns), key_of(record.id)) for record in cut.gone],
         writes=True,
     )
-    if cut.stay.records:
+    if cut.stay.records or thread.holder is not None:
         yield from _collect(tools, cut.stay)
-        yield from _settle(tools, key)
+        yield from _settle(thread)
     else:
-        yield from _erase(key)
-    return before - (yield from _bytes(key))
+        yield from erase(thread.key)
+    return before - (yield from _bytes(thread.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,26 +153,31 @@ def _relinked(found: Contents, kept: Sequence[Record]) -> list[Record]:
     ids: dict[str, set[str]] = {}
     for record in kept:
         ids.setdefault(record.ns, set()).add(record.id)
+    above = {record.step: nearest(record, by_ns[record.ns], ids[record.ns]) for record in kept}
     return [
         replace(
             record,
-            parent=nearest(record, by_ns[record.ns], ids[record.ns]),
+            parent=(parent := above[record.step]),
+            chain=by_ns[record.ns][parent][0].mark if parent else b"",
             bases=bases_of(record, by_ns[record.ns]),
             trail={},
+            relinked=True,
         )
         for record in kept
         if record.parent in by_ns[record.ns] and record.parent not in ids[record.ns]
     ]
 
 
-def _relink(tools: Tools, key: int, changed: Sequence[Record]) -> Statements[None]:
-    rows = [
-        (
-            key_of(record.parent) if record.parent else None,
-            pack_record(record, tools.names), key, key_of(record.ns), record.step,
-        )
-        for record in changed
-    ]  # fmt: skip
+def _relink(tools: Tools, found: Contents, changed: Sequence[Record]) -> Statements[None]:
+    before = {record.step: row for record, row in zip(found.records, found.rows, strict=True)}
+    rows = []
+    for record in changed:
+        old = before[record.step]
+        row = sealed_row(
+            found.thread, record, flags=old[FLAGS], writes=old[TALLY], metadata=old[METADATA],
+            body=pack_record(record, tools.names),
+        )  # fmt: skip
+        rows.append((row[PARENT], row[BODY], found.thread.key, row[NS], row[STEP]))
     if rows:
         sql = "UPDATE cp_checkpoints SET parent = ?, body = ? WHERE thread = ? AND ns = ? AND step = ?"
         yield Many(sql, rows, writes=True)
@@ -217,7 +192,7 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statement
     cut = _cut(found, dropped)
     used = (yield from _used(tools, cut.stay)) if cut.stay.records else {}
     rewrites = yield from _rewrites(found.thread, used)
-    sizes = yield Statement("SELECT channel, n, length(body) FROM cp_elements WHERE thread = ?", (found.thread,))
+    sizes = yield Statement("SELECT channel, n, length(body) FROM cp_elements WHERE thread = ?", (found.thread.key,))
     elements = sum(
         size - len(rewrites[channel, n]) if (channel, n) in rewrites else size
         for channel, n, size in sizes
@@ -225,7 +200,10 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statement
     )
     rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in cut.gone)
     rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes or not cut.stay.records)
-    rows -= sum(len(pack_record(record, tools.names)) - len(bodies[record.step][BODY]) for record in cut.changed)
+    sealing = len(found.thread.vault.seal(b"", b""))
+    rows -= sum(
+        len(pack_record(record, tools.names)) + sealing - len(bodies[record.step][BODY]) for record in cut.changed
+    )
     return int(elements + rows)
 
 
@@ -234,10 +212,10 @@ def _collect(tools: Tools, found: Contents) -> Statements[None]:
     used = yield from _used(tools, found)
     rewrites = yield from _rewrites(found.thread, used)
     rows = yield Statement(
-        "SELECT channel, min(n), max(n) FROM cp_elements WHERE thread = ? GROUP BY channel", (found.thread,)
+        "SELECT channel, min(n), max(n) FROM cp_elements WHERE thread = ? GROUP BY channel", (found.thread.key,)
     )
     gaps = [
-        (found.thread, channel, first, last)
+        (found.thread.key, channel, first, last)
         for channel, lowest, highest in rows
         for first, last in _gaps(_with(used.get(channel, []), channel, rewrites), lowest, highest)
     ]
@@ -245,21 +223,24 @@ def _collect(tools: Tools, found: Contents) -> Statements[None]:
         yield Many(DELETE_ELEMENTS, gaps, writes=True)
     if rewrites:
         sql = "UPDATE cp_elements SET body = ? WHERE thread = ? AND channel = ? AND n = ?"
-        changed = [(body, found.thread, channel, start) for (channel, start), body in rewrites.items()]
+        changed = [(body, found.thread.key, channel, start) for (channel, start), body in rewrites.items()]
         yield Many(sql, changed, writes=True)
 
 
-def _rewrites(thread: int, used: dict[int, list[tuple[int, int]]]) -> Statements[dict[tuple[int, int], bytes]]:
+def _rewrites(thread: Thread, used: dict[int, list[tuple[int, int]]]) -> Statements[dict[tuple[int, int], bytes]]:
     """Give the new form of each sealed row of which only some elements are still needed."""
-    partial = [(thread, channel, start, start) for channel, runs in used.items() for start in _partly_used(runs)]
+    partial = [(thread.key, channel, start, start) for channel, runs in used.items() for start in _partly_used(runs)]
     stacks: dict[int, Stack] = {}
     for channel, number, body in (yield Many(SELECT_ELEMENTS, partial)) if partial else ():
-        stacks.setdefault(channel, Stack()).add(number, body)
-    return {
-        (channel, start): stack.without(start, {n for n in range(start, start + SEAL) if not _covers(used[channel], n)})
-        for channel, stack in stacks.items()
-        for start in stack.sealed()
-    }
+        with checked(thread.name, f"element {number}"):
+            stacks.setdefault(channel, thread.stack(channel)).add(number, body)
+    result = {}
+    for channel, stack in stacks.items():
+        for start in stack.sealed():
+            unused = {n for n in range(start, start + SEAL) if not _covers(used[channel], n)}
+            place = element_place(thread.key, channel, start)
+            result[channel, start] = thread.vault.seal(place, stack.without(start, unused))
+    return result
 
 
 def _partly_used(runs: Sequence[tuple[int, int]]) -> list[int]:
@@ -312,29 +293,30 @@ def _gaps(used: Iterable[tuple[int, int]], lowest: int, highest: int) -> list[tu
     return gaps
 
 
-def _settle(tools: Tools, key: int) -> Statements[None]:
-    """Make the thread's row true again after rows were removed."""
-    rows = yield Statement(
-        f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step DESC LIMIT 1", (key, key_of(ROOT))
-    )
-    heads = yield from records_of(tools.names, rows)
-    kinds = 0
-    for head in heads:
+def _settle(thread: Thread) -> Statements[None]:
+    """Make the rows that say how the thread stands true again after others were removed."""
+    key, after = thread.key, replace(thread.standing)
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step DESC", (key, key_of(ROOT)))
+    kept = [row for row in rows if row[STEP] == after.head] or [row for row in rows if not row[FLAGS] & BESIDE] or rows
+    after.head, after.head_id, after.flags, after.kinds = 0, b"", 0, 0
+    for row in kept[:1]:
+        after.head, after.head_id, after.flags = row[STEP], bytes(row[ID]), row[FLAGS]
+        after.metadata = metadata_of(thread, row)
         written = yield Statement(
-            "SELECT kinds FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?",
-            (key, key_of(ROOT), key_of(head.id)),
+            "SELECT kinds FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?", (key, key_of(ROOT), row[ID])
         )
-        for row in written:
-            kinds |= row[0]
-    total = yield from _bytes(key)
-    head_step, head_id, flags, metadata = (
-        (heads[0].step, key_of(heads[0].id), rows[0][FLAGS], rows[0][METADATA]) if heads else (0, b"", 0, None)
-    )
+        for (kinds,) in written:
+            after.kinds |= kinds
+    after.size = yield from _bytes(key)
+    counted = yield Statement("SELECT count(*) FROM cp_checkpoints WHERE thread = ?", (key,))
+    after.checkpoints = counted[0][0]
+    yield Statement("DELETE FROM cp_heads WHERE thread = ?", (key,))
     yield Statement(
-        "UPDATE cp_threads SET head = ?, head_id = ?, flags = ?, kinds = ?, metadata = coalesce(?, metadata),"
-        " bytes = ?, checkpoints = (SELECT count(*) FROM cp_checkpoints c WHERE c.thread = ?) WHERE thread = ?",
-        (head_step, head_id, flags, kinds, metadata, total, key, key),
+        "INSERT INTO cp_heads (thread, ns, step) SELECT thread, ns, max(step) FROM cp_checkpoints"
+        " WHERE thread = ? AND ns <> ? GROUP BY thread, ns",
+        (key, key_of(ROOT)),
     )
+    yield from restand(thread, after)
 
 
 def _bytes(thread: int) -> Statements[int]:
@@ -347,28 +329,24 @@ def _bytes(thread: int) -> Statements[int]:
     return int(rows[0][0])
 
 
-def _lock(thread: int) -> Statements[None]:
-    """Take the thread for this transaction, and make every memory of it stale."""
-    yield Statement("UPDATE cp_threads SET stamp = stamp + 1 WHERE thread = ?", (thread,))
-
-
-def steps_of_runs(run_ids: Collection[str]) -> Statements[dict[str, list[int]]]:
+def steps_of_runs(tools: Tools, run_ids: Collection[str]) -> Statements[dict[str, list[int]]]:
     """Find the checkpoints that these runs made, by thread."""
     found: dict[str, list[int]] = {}
-    after = (0, b"", 0)
-    while True:
-        rows = yield Statement(
-            "SELECT c.thread, c.ns, c.step, c.metadata, t.name"
-            " FROM cp_checkpoints c JOIN cp_threads t ON t.thread = c.thread"
-            f" WHERE (c.thread, c.ns, c.step) > (?, ?, ?) ORDER BY c.thread, c.ns, c.step LIMIT {SCANNED_AT_A_TIME}",
-            after,
-        )
-        for *_, step, metadata, name in rows:
-            if unpacked(metadata).get("run_id") in run_ids:
-                found.setdefault(decoded(name), []).append(step)
-        if len(rows) < SCANNED_AT_A_TIME:
-            return found
-        after = (rows[-1][0], bytes(rows[-1][1]), rows[-1][2])
+    for row in (yield Statement(SELECT_THREAD)):
+        thread = open_thread(tools, row)
+        after = 0
+        while True:
+            rows = yield Statement(
+                f"{SELECT_CHECKPOINT} WHERE thread = ? AND step > ? ORDER BY step LIMIT {SCANNED_AT_A_TIME}",
+                (thread.key, after),
+            )
+            for one in rows:
+                if unpacked(metadata_of(thread, one)).get("run_id") in run_ids:
+                    found.setdefault(thread.name, []).append(one[STEP])
+            if len(rows) < SCANNED_AT_A_TIME:
+                break
+            after = rows[-1][STEP]
+    return found
 
 
 def keep_latest(found: Contents) -> list[int]:

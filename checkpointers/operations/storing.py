@@ -28,11 +28,13 @@ from checkpointers.codec import (
     spans,
 )
 from checkpointers.compression import squeeze, unsqueeze
-from checkpointers.errors import UnstorableValueError
+from checkpointers.errors import IncompleteRecordError, UnstorableValueError
 from checkpointers.memory import Imprint, Known, Recipe, Slot, ThreadMemory
-from checkpointers.operations.common import SELECT_ELEMENTS, Tools
+from checkpointers.operations.common import SELECT_ELEMENTS, Tools, checked
 from checkpointers.records import Record
-from checkpointers.segments import SEAL, Stack, seal, start_of
+from checkpointers.sealing import element_place
+from checkpointers.segments import SEAL, MissingElementError, Stack, seal, start_of
+from checkpointers.standing import Thread
 from checkpointers.statements import Many, Statements
 
 TAIL: Final = 2
@@ -60,26 +62,33 @@ class Elements:
 
 
 def finish(memory: ThreadMemory, new: Elements) -> Statements[None]:
-    """Turn the new elements into rows, sealing every segment that they complete."""
+    """Turn the new elements into rows, joining every segment that they complete."""
     new.rows, new.sealed, new.replaced = [], [], []
+    thread, vault = memory.key, memory.vault
     for channel, payloads in new.payloads.items():
         complete = {start_of(number) for number in payloads if number % SEAL == SEAL - 1}
         for start in sorted(complete):
             segment = yield from _segment(memory, channel, start, payloads)
             if len(segment) == SEAL:
-                new.sealed.append((channel, start, seal([segment[start + index] for index in range(SEAL)])))
+                body = seal([segment[start + index] for index in range(SEAL)])
+                new.sealed.append((channel, start, vault.seal(element_place(thread, channel, start), body)))
                 new.replaced.append((channel, start + 1, start + SEAL - 1))
         done = {start for key, start, _ in new.sealed if key == channel}
         loose = [number for number in payloads if start_of(number) not in done]
-        new.rows += [(channel, number, squeeze(payloads[number])) for number in loose]
+        new.rows += [
+            (channel, number, vault.seal(element_place(thread, channel, number), squeeze(payloads[number])))
+            for number in loose
+        ]
 
 
 def _segment(memory: ThreadMemory, channel: int, start: int, fresh: dict[int, bytes]) -> Statements[dict[int, bytes]]:
     """Gather the elements of a segment: the new ones, and those stored before."""
     found = {number: payload for number, payload in fresh.items() if start_of(number) == start}
-    if len(found) < SEAL and memory.thread is not None:
-        rows = yield Many(SELECT_ELEMENTS, [(memory.thread, channel, start, start + SEAL - 1)])
-        found |= {number: unsqueeze(body) for _, number, body in rows}
+    if len(found) < SEAL and memory.exists:
+        rows = yield Many(SELECT_ELEMENTS, [(memory.key, channel, start, start + SEAL - 1)])
+        with checked(memory.name, "elements"):
+            place, opened = element_place, memory.vault.open
+            found |= {number: unsqueeze(opened(place(memory.key, channel, number), body)) for _, number, body in rows}
     return found
 
 
@@ -165,14 +174,16 @@ def _recognize(
     if not strange or (last is not None and parent == last.ref):
         return
     key = tools.names.keys[channel]
-    if parent is not None and is_recipe(parent) and memory.thread is not None:
-        parent = (yield from resolved(memory.thread, {(key, tuple(parent))}))[key, tuple(parent)]
+    if parent is not None and is_recipe(parent) and memory.exists:
+        parent = (yield from resolved(memory.as_thread(), {(key, tuple(parent))}))[key, tuple(parent)]
     ranges = _worth_reading(memory, key, parts, parent)
     if not ranges:
         return
-    stack = Stack()
-    for _, number, body in (yield Many(SELECT_ELEMENTS, [(memory.thread, key, start_of(a), b) for a, b in ranges])):
-        stack.add(number, body)
+    stack = memory.as_thread().stack(key)
+    rows = yield Many(SELECT_ELEMENTS, [(memory.key, key, start_of(a), b) for a, b in ranges])
+    with checked(memory.name, f"an element of channel {channel!r}"):
+        for _, number, body in rows:
+            stack.add(number, body)
     stored = {payload: number for number, payload in stack.items()}
     for index in strange:
         number = stored.get(tools.codec.payload(channel, parts.chunks[index]))
@@ -202,19 +213,26 @@ def recipes_of(key: int) -> int:
     return -key
 
 
-def resolved(thread: int, wanted: set[tuple[int, Any]]) -> Statements[dict[tuple[int, Any], Ref]]:
+def resolved(of: Thread, wanted: set[tuple[int, Any]]) -> Statements[dict[tuple[int, Any], Ref]]:
     """Read the recipes of references, in one request, and give each with its runs in place."""
     ranges = sorted({(recipes_of(key), number) for key, ref in wanted for number in ref[1:]})
-    params = [(thread, key, start_of(number), number) for key, number in ranges]
+    params = [(of.key, key, start_of(number), number) for key, number in ranges]
     stacks: dict[int, Stack] = {}
-    for channel, number, body in (yield Many(SELECT_ELEMENTS, params)):
-        stacks.setdefault(channel, Stack()).add(number, body)
-    return {(key, ref): resolve(ref, stacks.get(recipes_of(key), Stack())) for key, ref in wanted}
+    rows = yield Many(SELECT_ELEMENTS, params)
+    with checked(of.name, "a recipe"):
+        for channel, number, body in rows:
+            if channel not in stacks:
+                stacks[channel] = of.stack(channel)
+            stacks[channel].add(number, body)
+    try:
+        return {(key, ref): resolve(ref, stacks.get(recipes_of(key), Stack())) for key, ref in wanted}
+    except MissingElementError as error:
+        raise IncompleteRecordError(thread=of.name, step=None, channel="(recipes)") from error
 
 
 def _worth_reading(memory: ThreadMemory, key: int, parts: Parts, parent: Ref | None) -> list[tuple[int, int]]:
     count = memory.counts.get(key, 0)
-    if memory.thread is None or not count:
+    if not memory.exists or not count:
         return []
     if parent is not None:
         return [(first, first + length - 1) for first, length in spans(parent)]

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeVar
 
 import ormsgpack
 
 from checkpointers.codec import packed
-from checkpointers.errors import BusyError, UnstorableValueError
-from checkpointers.keys import digest, key_of
+from checkpointers.errors import BusyError, HeadMovedError, UnstorableValueError
+from checkpointers.keys import key_of
 from checkpointers.lineage import is_trigger
-from checkpointers.memory import ThreadMemory
+from checkpointers.memory import ThreadMemory, Written
 from checkpointers.operations.common import (
+    BODY,
     CHECKPOINT_COLUMNS,
+    FLAGS,
+    ID,
+    METADATA,
+    NS,
     ROOT,
     SELECT_WRITES,
     WRITE_COLUMNS,
     Place,
     Tools,
     checkpoint_row,
+    find_thread,
     intern,
     records_of,
     writes_of,
 )
-from checkpointers.operations.guard import Growth, Head, append, recall
+from checkpointers.operations.guard import Growth, Head, append, entitled
 from checkpointers.operations.storing import Elements, finish, store_value, store_write
 from checkpointers.records import KNOWN_KEYS, Record, TaskWrites, Write, names_in, pack_record, pack_writes
-from checkpointers.statements import Delete, Insert, Row, Statement, Statements
-from checkpointers.status import flags_of
+from checkpointers.sealing import checkpoint_place, metadata_place, write_place
+from checkpointers.session import Line
+from checkpointers.standing import Standing, Thread
+from checkpointers.statements import Change, Delete, Insert, Row, Statement, Statements
+from checkpointers.status import BESIDE, flags_of
 
 T = TypeVar("T")
+OnConflict = Literal["error", "fork"]
+COUNT_WRITES: Final = "UPDATE cp_checkpoints SET writes = writes + ? WHERE thread = ? AND ns = ? AND id = ?"
 ATTEMPTS: Final = 50
 SPECIAL_INDEX: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
 
@@ -44,6 +55,9 @@ class NewCheckpoint:
     checkpoint: Mapping[str, Any]
     metadata: Mapping[str, Any]
     new_versions: Mapping[str, Any]
+    token: bytes | None = None
+    line: Line = "free"
+    on_conflict: OnConflict = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +68,49 @@ class NewWrites:
     writes: Sequence[tuple[str, Any]]
     task: str
     path: str
+    token: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a `put`: its step, and whether it stands beside the head."""
+
+    step: int
+    beside: bool
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of writes, what they say, and how many of them are new on each checkpoint."""
+
+    rows: list[Row]
+    tasks: list[TaskWrites]
+    fresh: dict[tuple[bytes, bytes], int]
+    replaced: int = 0
+
+    def kinds_on(self, ns: bytes, checkpoint: bytes) -> int:
+        """Tell which special writes are on a checkpoint."""
+        kinds = 0
+        for row, task in zip(self.rows, self.tasks, strict=True):
+            if row[0] == ns and row[1] == checkpoint:
+                kinds |= task.kinds
+        return kinds
+
+    def counted(self, memory: ThreadMemory, besides: bytes | None = None) -> list[Change]:
+        """Count the new rows on their checkpoints, but for one that is stored only now."""
+        counts = [(n, memory.key, ns, id_) for (ns, id_), n in self.fresh.items() if n and id_ != besides]
+        return [Change(COUNT_WRITES, counts)] if counts and memory.exists else []
+
+    @property
+    def bytes(self) -> int:
+        """Give by how much these rows grow the thread."""
+        return sum(len(row[-1]) for row in self.rows) - self.replaced
 
 
 def put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
-) -> Statements[int]:
-    """Store a checkpoint, with writes that wait for it, and give its step; the same id again keeps its step."""
+) -> Statements[Stored]:
+    """Store a checkpoint, with writes that wait for it; the same id again keeps its step."""
     return _truthful(memory, _put(tools, memory, new, writes, now))
 
 
@@ -79,39 +130,89 @@ def _truthful(memory: ThreadMemory, statements: Statements[T]) -> Statements[T]:
 
 def _put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
-) -> Statements[int]:
+) -> Statements[Stored]:
     yield from _intern_writes(tools, writes)
-    replaces: int | None = None
-    merge = False
-    for _ in range(ATTEMPTS):
-        yield from recall(memory, new.place.thread)
+    before = _Before()
+    for attempt in range(ATTEMPTS):
+        standing = yield from entitled(tools, memory, new.place.thread, new.token)
+        if new.line == "head" and _moved(standing, new):
+            memory.forget()  # what is remembered may be older than what was loaded
+            standing = yield from entitled(tools, memory, new.place.thread, new.token)
+        beside = _is_beside(standing, new)
+        early = yield from _early(memory, new, look=attempt > 0)
         elements = Elements()
-        rows, tasks = yield from _write_rows(tools, memory, elements, writes=writes, merge=merge)
-        _note(memory, writes)
+        written = yield from _write_rows(tools, memory, elements, writes=writes, merge=before.merge)
+        _note(memory, writes, written)
         parent = yield from _parent(tools, memory, new.place)
         record = yield from _record(tools, memory, elements, new=new, parent=parent)
         yield from finish(memory, elements)
-        record.step = replaces or memory.steps + 1
-        record.at = now
-        row = _row(tools, record, new)
-        is_head = new.place.ns == ROOT and not replaces
+        record.step, record.at = before.step or standing.steps + 1, now
+        if before.mark:
+            record.mark, record.relinked = before.mark, True
+        on = early.rows + written.fresh.get((key_of(record.ns), key_of(record.id)), 0)
+        row = _row(tools, memory, record, new=new, writes=on, beside=beside)
+        head = Head(record.step, row[ID], row[FLAGS], pack_metadata(new.metadata), 0)
+        head = replace(head, kinds=early.kinds | written.kinds_on(row[NS], row[ID]))
         growth = Growth(
-            steps=max(memory.steps, record.step),
-            checkpoints=0 if replaces else 1,
-            size=elements.bytes + len(row[-1]) + len(row[-2]) + sum(len(written[-1]) for written in rows),
-            head=Head(record.step, row[2], row[5], row[6], _kinds_on(row[2], rows, tasks)) if is_head else None,
+            steps=max(standing.steps, record.step),
+            checkpoints=0 if before.step else 1,
+            size=elements.bytes + len(row[METADATA]) + len(row[BODY]) + written.bytes - before.size,
+            head=head if new.place.ns == ROOT and not before.step and not beside else None,
+            kinds=_kinds_on_head(standing, written),
+            early=(row[NS], row[ID], early.rows),
         )
-        inserts = _inserts(rows, merge=merge)
-        inserts.append(Insert("cp_checkpoints", CHECKPOINT_COLUMNS, [row], replace=replaces is not None))
-        answer = yield from append(memory, new.place.thread, elements, inserts=inserts, growth=growth, now=now)
+        changes = [*_inserts(written.rows, merge=before.merge), *written.counted(memory, besides=row[ID])]
+        changes.append(Insert("cp_checkpoints", CHECKPOINT_COLUMNS, [row], replace=bool(before.step)))
+        if new.place.ns != ROOT and not before.step:
+            changes.append(Insert("cp_heads", ("ns", "step"), [(row[NS], record.step)], replace=True))
+        answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
         if answer == "done":
-            memory.written.setdefault((record.ns, record.id), set())
+            memory.written.setdefault((record.ns, record.id), Written(set()))
             memory.remember(record)
-            return record.step
+            return Stored(record.step, beside)
         memory.forget()
         if answer == "duplicate":
-            replaces, merge = (yield from _step_of(new)), bool(writes)
+            before = yield from _stored_before(tools, new, merge=bool(writes))
     raise _too_busy(new.place.thread)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is stored already of what is to be stored: the step and mark of a checkpoint put again, its size."""
+
+    step: int = 0
+    mark: bytes = b""
+    size: int = 0
+    merge: bool = False
+
+
+def _is_beside(standing: Standing, new: NewCheckpoint) -> bool:
+    """Tell whether a checkpoint goes beside the head: what it was made from is not where the thread stands any more."""
+    if new.line == "free" or not _moved(standing, new):
+        return False
+    if new.line == "head" and new.on_conflict == "error":
+        raise HeadMovedError(standing.name, standing.head)
+    return True
+
+
+def _moved(standing: Standing, new: NewCheckpoint) -> bool:
+    stands_at = (key_of(new.place.id) if new.place.id else b"", key_of(new.checkpoint["id"]))
+    return new.place.ns == ROOT and standing.head_id not in stands_at
+
+
+def _early(memory: ThreadMemory, new: NewCheckpoint, *, look: bool) -> Statements[Written]:
+    """Give what was written on a checkpoint before it is stored: as remembered, or as a look at the rows tells."""
+    if not look or not memory.exists:
+        known = memory.written.get((new.place.ns, new.checkpoint["id"]))
+        return Written(None, known.rows, known.kinds) if known else Written()
+    rows = yield Statement(
+        "SELECT kinds FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?",
+        (memory.key, key_of(new.place.ns), key_of(new.checkpoint["id"])),
+    )
+    kinds = 0
+    for row in rows:
+        kinds |= row[0]
+    return Written(None, len(rows), kinds)
 
 
 def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
@@ -119,68 +220,78 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
     thread = writes[0].place.thread
     merge = False
     for _ in range(ATTEMPTS):
-        yield from recall(memory, thread)
+        standing = yield from entitled(tools, memory, thread, writes[0].token)
         elements = Elements()
-        rows, tasks = yield from _write_rows(tools, memory, elements, writes=writes, merge=merge)
+        written = yield from _write_rows(tools, memory, elements, writes=writes, merge=merge)
         yield from finish(memory, elements)
         growth = Growth(
-            steps=memory.steps,
+            steps=standing.steps,
             checkpoints=0,
-            size=elements.bytes + sum(len(row[-1]) for row in rows),
-            on=tuple((row[1], _kinds_on(row[1], [row], [task])) for row, task in zip(rows, tasks, strict=True)),
+            size=elements.bytes + written.bytes,
+            kinds=_kinds_on_head(standing, written),
         )
-        inserts = _inserts(rows, merge=merge)
-        answer = yield from append(memory, thread, elements, inserts=inserts, growth=growth, now=now)
+        changes = [*_inserts(written.rows, merge=merge), *written.counted(memory)]
+        answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
         if answer == "done":
-            _note(memory, writes)
+            _note(memory, writes, written)
             return
         memory.forget()
         merge = merge or answer == "duplicate"
     raise _too_busy(thread)
 
 
-def _kinds_on(checkpoint: bytes, rows: Sequence[Row], tasks: Sequence[TaskWrites]) -> int:
-    """Tell which special writes of the root namespace are on a checkpoint."""
-    kinds = 0
-    for row, task in zip(rows, tasks, strict=True):
-        if row[0] == key_of(ROOT) and row[1] == checkpoint:
-            kinds |= task.kinds
-    return kinds
+def _kinds_on_head(standing: Standing, written: _Rows) -> int:
+    return written.kinds_on(key_of(ROOT), standing.head_id) if standing.head else 0
 
 
-def _note(memory: ThreadMemory, writes: Sequence[NewWrites]) -> None:
-    """Remember which channels were written on a checkpoint; on one that is not stored yet, that some were."""
+def _note(memory: ThreadMemory, writes: Sequence[NewWrites], written: _Rows) -> None:
+    """Remember what was written on a checkpoint; on one that is not stored yet, that other channels may have been."""
     for new in writes:
         slot = (new.place.ns, str(new.place.id))
-        channels = memory.written.setdefault(slot, None)
-        if channels is not None:
-            channels.update(channel for channel, _ in new.writes)
+        known = memory.written.setdefault(slot, Written())
+        if known.channels is not None:
+            known.channels.update(channel for channel, _ in new.writes)
+    for slot in {(new.place.ns, str(new.place.id)) for new in writes}:
+        key = (key_of(slot[0]), key_of(slot[1]))
+        memory.written[slot].rows += written.fresh.get(key, 0)
+        memory.written[slot].kinds |= written.kinds_on(*key)
 
 
 def _intern_writes(tools: Tools, writes: Sequence[NewWrites]) -> Statements[None]:
     yield from intern(tools.names, (channel for new in writes for channel, _ in new.writes))
 
 
-def _inserts(rows: Sequence[Row], *, merge: bool) -> list[Insert | Delete]:
+def _inserts(rows: Sequence[Row], *, merge: bool) -> list[Insert | Delete | Change]:
     return [Insert("cp_writes", WRITE_COLUMNS, rows, replace=merge)] if rows else []
 
 
 def _write_rows(
     tools: Tools, memory: ThreadMemory, elements: Elements, *, writes: Sequence[NewWrites], merge: bool
-) -> Statements[tuple[list[Row], list[TaskWrites]]]:
+) -> Statements[_Rows]:
     """Make one row for each task on each checkpoint, joined with what is stored of it when there may be some."""
     tasks: dict[tuple[bytes, bytes, bytes], TaskWrites] = {}
     for new in writes:
         key = (key_of(new.place.ns), key_of(str(new.place.id)), key_of(new.task))
         task = TaskWrites(new.task, _numbered(tools, memory, elements, new))
         tasks[key] = _joined(tasks[key], task) if key in tasks else task
-    if merge and memory.thread is not None:
+    fresh, replaced = dict(tasks), 0
+    if merge and memory.exists:
+        thread = memory.as_thread()
         for key, task in list(tasks.items()):
-            rows = yield Statement(f"{SELECT_WRITES} AND task = ?", (memory.thread, *key))
-            for before in (yield from writes_of(tools.names, rows)):
+            rows = yield Statement(f"{SELECT_WRITES} AND task = ?", (memory.key, *key))
+            for row, before in zip(rows, (yield from writes_of(tools, thread, rows)), strict=True):
                 tasks[key] = _joined(before, task)
-    rows = [(*key, task.kinds, pack_writes(task, tools.names)) for key, task in tasks.items()]
-    return rows, list(tasks.values())
+                replaced += len(row[-1])
+                del fresh[key]
+    rows = [(*key, task.kinds, _packed_writes(tools, memory, key, task)) for key, task in tasks.items()]
+    counts: dict[tuple[bytes, bytes], int] = {}
+    for ns, id_, _ in fresh:
+        counts[ns, id_] = counts.get((ns, id_), 0) + 1
+    return _Rows(rows, list(tasks.values()), counts, replaced)
+
+
+def _packed_writes(tools: Tools, memory: ThreadMemory, key: tuple[bytes, bytes, bytes], task: TaskWrites) -> bytes:
+    return memory.vault.seal(write_place(memory.key, key, task.kinds), pack_writes(task, tools.names))
 
 
 def _joined(before: TaskWrites, task: TaskWrites) -> TaskWrites:
@@ -191,14 +302,17 @@ def _joined(before: TaskWrites, task: TaskWrites) -> TaskWrites:
 
 
 def _parent(tools: Tools, memory: ThreadMemory, place: Place) -> Statements[Record | None]:
-    if not place.id or memory.thread is None:
+    if not place.id or not memory.exists:
         return None
     remembered = memory.records.get((place.ns, place.id))
     if remembered is not None:
         return remembered
-    rows = yield checkpoint_row(memory.thread, place)
-    records = yield from records_of(tools.names, rows)
-    return records[0] if records else None
+    thread = memory.as_thread()
+    row = yield from checkpoint_row(thread, place)
+    if row is None:
+        return None
+    records = yield from records_of(tools, thread, [row])
+    return records[0]
 
 
 def _record(
@@ -217,6 +331,7 @@ def _record(
         seen={node: dict(seen) for node, seen in checkpoint.get("versions_seen", {}).items()},
         updated=_updated(checkpoint),
         has_updated="updated_channels" in checkpoint,
+        chain=parent.mark if parent else b"",
     )
     extra = {key: value for key, value in checkpoint.items() if key not in KNOWN_KEYS}
     record.extra = tools.codec.payload("(checkpoint)", extra) if extra else None
@@ -243,7 +358,8 @@ def _record(
 
 def _trail(memory: ThreadMemory, record: Record, parent: Record, new: NewCheckpoint) -> None:
     """Note where a DeltaChannel finds its nearest writes, so that reading skips the steps that wrote it nothing."""
-    written = memory.written.get((parent.ns, parent.id))
+    known = memory.written.get((parent.ns, parent.id))
+    written = known.channels if known else None
     for channel in record.versions:
         if channel in record.refs or is_trigger(channel):
             continue
@@ -256,17 +372,24 @@ def _updated(checkpoint: Mapping[str, Any]) -> list[str] | None:
     return list(updated) if updated is not None else None
 
 
-def _row(tools: Tools, record: Record, new: NewCheckpoint) -> Row:
-    return (
-        key_of(record.ns),
-        record.step,
-        key_of(record.id),
-        key_of(record.parent) if record.parent else None,
-        record.at,
-        flags_of(new.checkpoint),
-        pack_metadata(new.metadata),
-        pack_record(record, tools.names),
-    )
+def _row(tools: Tools, memory: ThreadMemory, record: Record, *, new: NewCheckpoint, writes: int, beside: bool) -> Row:
+    ns, id_ = key_of(record.ns), key_of(record.id)
+    flags = flags_of(new.checkpoint) | (BESIDE if beside else 0)
+    metadata = memory.vault.hide(metadata_place(memory.key, ns, id_), pack_metadata(new.metadata))
+    body = pack_record(record, tools.names)
+    row = sealed_row(memory, record, flags=flags, writes=writes, metadata=metadata, body=body)
+    if not record.relinked:
+        record.mark = memory.vault.mark(row[BODY])
+    return row
+
+
+def sealed_row(
+    of: ThreadMemory | Thread, record: Record, *, flags: int, writes: int, metadata: bytes, body: bytes
+) -> Row:
+    """Make the row of a checkpoint."""
+    key = (key_of(record.ns), record.step, key_of(record.id), key_of(record.parent) if record.parent else None)
+    place = checkpoint_place(of.key, key, record.at, flags=flags, metadata=metadata)
+    return (*key, record.at, flags, writes, metadata, of.vault.seal(place, body))
 
 
 def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
@@ -277,13 +400,16 @@ def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
         raise UnstorableValueError(channel="(metadata)", path="", reason=str(error)) from error
 
 
-def _step_of(new: NewCheckpoint) -> Statements[int | None]:
-    rows = yield Statement(
-        "SELECT c.step FROM cp_threads t JOIN cp_checkpoints c ON c.thread = t.thread"
-        " WHERE t.digest = ? AND c.ns = ? AND c.id = ?",
-        (digest(new.place.thread), key_of(new.place.ns), key_of(new.checkpoint["id"])),
-    )
-    return int(rows[0][0]) if rows else None
+def _stored_before(tools: Tools, new: NewCheckpoint, *, merge: bool) -> Statements[_Before]:
+    """Look at what is stored under the same id."""
+    thread = yield from find_thread(tools, new.place.thread)
+    row = None
+    if thread is not None:
+        row = yield from checkpoint_row(thread, replace(new.place, id=new.checkpoint["id"]))
+    if thread is None or row is None:
+        return _Before(merge=merge)
+    record = (yield from records_of(tools, thread, [row]))[0]
+    return _Before(record.step, record.mark, len(row[METADATA]) + len(row[BODY]), merge)
 
 
 def _numbered(tools: Tools, memory: ThreadMemory, elements: Elements, new: NewWrites) -> list[Write]:

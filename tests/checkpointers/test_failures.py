@@ -32,6 +32,7 @@ from checkpointers import (
     StorageError,
     UnreachableError,
 )
+from checkpointers.keys import thread_key
 from checkpointers.testing import FaultyDatabase, LocalPostgres, is_write, no_fault
 from tests.checkpointers.graphs import DeltaState, State, config, loop
 from tests.checkpointers.test_storage import put, values
@@ -164,8 +165,9 @@ def test_a_missing_element_names_its_place(saver: Saver) -> None:
     """Rows that vanished are an error with thread, step and channel; other threads are not affected."""
     for name in ("t", "other"):
         put(saver, {"x": "a value long enough to be an element of its own"}, after=config(name, checkpoint_ns=""))
-    saver.database.exclusive(lambda: iter_statement("DELETE FROM cp_elements WHERE thread = 1"))
-    with pytest.raises(IncompleteRecordError, match=r"channel 'x' of t@1"):
+    gone = f"DELETE FROM cp_elements WHERE thread = {thread_key('t')}"
+    saver.database.exclusive(lambda: iter_statement(gone))
+    with pytest.raises(IncompleteRecordError, match=r"t@1: channel 'x'"):
         saver.get_tuple(config())
     assert "x" in values(saver, config("other"))
 

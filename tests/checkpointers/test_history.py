@@ -389,7 +389,7 @@ def test_a_damaged_step_is_said_and_the_others_read(tmp_path: Path) -> None:
         saver.database._writer.execute("DELETE FROM cp_elements WHERE n <= 3")
         history = History(saver, "t")
         assert len(history) == 2
-        with pytest.raises(IncompleteRecordError, match="'x' of t@1"):
+        with pytest.raises(IncompleteRecordError, match="t@1: channel 'x'"):
             _ = history[1].values
         with pytest.raises(IncompleteRecordError):
             history.diff(1, 2)

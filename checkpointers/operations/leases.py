@@ -1,0 +1,92 @@
+"""Leases: taking, renewing and releasing a thread; every change of holder moves the thread's stamp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from checkpointers.errors import BusyError
+from checkpointers.keys import encoded
+from checkpointers.operations.common import Tools, find_thread
+from checkpointers.operations.remove import drop
+from checkpointers.operations.whole import begin, erase, locked, restand
+from checkpointers.standing import Holder, Standing, Thread
+from checkpointers.statements import Statement, Statements
+
+TAKE: Final = (
+    "INSERT INTO cp_leases AS l (thread, epoch, token, owner, since, until, steps)"
+    " VALUES (?, 1, ?, ?, cp_clock(), cp_clock() + ?, ?) ON CONFLICT (thread) DO UPDATE SET epoch = l.epoch + 1,"
+    " token = excluded.token, owner = excluded.owner, since = excluded.since, until = excluded.until,"
+    " steps = excluded.steps RETURNING epoch"
+)
+RENEW: Final = (
+    "UPDATE cp_leases SET until = cp_clock() + ? WHERE thread = ? AND token = ? AND until >= cp_clock() RETURNING epoch"
+)
+RELEASE: Final = "UPDATE cp_leases SET token = NULL WHERE thread = ? AND token = ? RETURNING epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Who asks for a thread, for how long at a time, and whether whoever has it is to give way, with what it made."""
+
+    token: bytes
+    owner: str
+    ttl: int
+    force: bool = False
+    rollback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A lease: its epoch, and the stamps of the thread before and after."""
+
+    epoch: int
+    before: int
+    after: int
+
+
+def take(tools: Tools, name: str, ask: Ask, now: int) -> Statements[Taken | Holder]:
+    """Take a thread, which need not exist yet; or give who has it."""
+    thread = yield from _found_or_begun(tools, name, now)
+    holder = thread.holder
+    if holder is not None and not holder.expired and not ask.force:
+        return holder
+    since = yield Statement("SELECT steps FROM cp_leases WHERE thread = ? AND token IS NOT NULL", (thread.key,))
+    if ask.rollback and since:
+        rows = yield Statement(
+            "SELECT step FROM cp_checkpoints WHERE thread = ? AND step > ?", (thread.key, since[0][0])
+        )
+        yield from drop(tools, name, [row[0] for row in rows])
+    before = thread.standing.stamp
+    standing = thread.standing
+    taken = yield Statement(TAKE, (thread.key, ask.token, encoded(ask.owner), ask.ttl, standing.steps))
+    thread = (yield from find_thread(tools, name)) or thread
+    after = replace(thread.standing)
+    yield from restand(thread, after)
+    return Taken(taken[0][0], before, after.stamp)
+
+
+def _found_or_begun(tools: Tools, name: str, now: int) -> Statements[Thread]:
+    thread = yield from locked(tools, name)
+    if thread is None:
+        yield from begin(tools, tools.key(name), Standing(name, stamp=now, created_at=now, updated_at=now))
+        thread = yield from locked(tools, name)
+    if thread is None:
+        raise BusyError(f"thread {name!r}", "it was deleted while its lease was taken")
+    return thread
+
+
+def renew(tools: Tools, name: str, token: bytes, ttl: int) -> Statements[bool]:
+    """Hold a thread for so much longer; tell whether it is still held."""
+    return bool((yield Statement(RENEW, (ttl, tools.key(name), token))))
+
+
+def release(tools: Tools, name: str, token: bytes) -> Statements[None]:
+    """Give a thread back; of one that nothing was ever written to, nothing stays."""
+    thread = yield from locked(tools, name)
+    released = yield Statement(RELEASE, (tools.key(name), token))
+    if not released or thread is None or thread.standing.checkpoints:
+        return
+    if not (yield Statement("SELECT 1 FROM cp_writes WHERE thread = ? LIMIT 1", (thread.key,))):
+        yield from erase(thread.key)
+        yield Statement("DELETE FROM cp_leases WHERE thread = ?", (thread.key,))

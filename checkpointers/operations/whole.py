@@ -1,0 +1,137 @@
+"""Whole threads: found and locked, begun, deleted, copied; what somebody else holds is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from checkpointers.operations.common import (
+    AT,
+    CHECKPOINT_COLUMNS,
+    ELEMENT_COLUMNS,
+    FLAGS,
+    ID,
+    METADATA,
+    NS,
+    PARENT,
+    STEP,
+    WRITE_COLUMNS,
+    Tools,
+    checked,
+    find_thread,
+    metadata_of,
+    open_checkpoint,
+    open_writes,
+)
+from checkpointers.operations.guard import BEGIN, SET_STANDING, refusal
+from checkpointers.sealing import Vault, checkpoint_place, element_place, metadata_place, write_place
+from checkpointers.standing import Standing, Thread, pack_standing
+from checkpointers.statements import Many, Row, Statement, Statements
+
+TABLES: Final = ("cp_elements", "cp_writes", "cp_heads", "cp_checkpoints", "cp_keys", "cp_threads")
+LEAVES: Final = {
+    "cp_elements": ELEMENT_COLUMNS, "cp_writes": WRITE_COLUMNS, "cp_checkpoints": CHECKPOINT_COLUMNS,
+}  # fmt: skip
+PRIMARY: Final = {
+    "cp_elements": ("channel", "n"), "cp_writes": ("ns", "checkpoint", "task"), "cp_checkpoints": ("ns", "step"),
+}  # fmt: skip
+MOVED: Final = 500
+
+
+def locked(tools: Tools, name: str) -> Statements[Thread | None]:
+    """Find a thread, and keep every other writer from it until the end of this transaction."""
+    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (tools.key(name),))
+    return (yield from find_thread(tools, name))
+
+
+def restand(thread: Thread, after: Standing) -> Statements[None]:
+    """Write how a thread stands, under a new stamp: whoever remembers an older one must look again."""
+    after.stamp = thread.standing.stamp + 1
+    yield Statement(SET_STANDING, (*pack_standing(thread.key, thread.vault, after), thread.key))
+
+
+def delete_thread(tools: Tools, name: str, token: bytes | None, now: int) -> Statements[None]:
+    """Remove everything of a thread; roots before leaves. What somebody else holds stays, with a refusal."""
+    thread = yield from locked(tools, name)
+    if thread is None:
+        return
+    holder = thread.holder
+    held = holder is not None and not holder.expired
+    if (held or token is not None) and (holder is None or holder.token != token):
+        raise refusal(name, holder, token)
+    yield from erase(thread.key)
+    if token is not None:
+        empty = Standing(name, stamp=now, created_at=now, updated_at=now)
+        yield from begin(tools, thread.key, empty)
+    elif holder is None:
+        yield Statement("DELETE FROM cp_leases WHERE thread = ?", (thread.key,))
+
+
+def erase(key: int) -> Statements[None]:
+    """Remove every row of a thread but its lease."""
+    for table in reversed(TABLES):
+        yield Statement(f"DELETE FROM {table} WHERE thread = ?", (key,))
+
+
+def begin(tools: Tools, key: int, standing: Standing) -> Statements[tuple[Vault, bool]]:
+    """Make the row of a new thread, with its key; tell whether there was none."""
+    vault, new_key = tools.vaults.fresh(key)
+    if not (yield Statement(BEGIN, (key, *pack_standing(key, vault, standing)))):
+        return vault, False
+    if new_key is not None:
+        yield Statement("INSERT INTO cp_keys (thread, master, key) VALUES (?, ?, ?)", (key, *new_key))
+    return vault, True
+
+
+def copy_thread(tools: Tools, source: str, target: str, now: int) -> Statements[str]:
+    """Copy everything of a thread to another name: "done", or why not: "missing", "exists"."""
+    thread = yield from locked(tools, source)
+    if thread is None:
+        return "missing"
+    key = tools.key(target)
+    standing = replace(thread.standing, name=target, stamp=now, created_at=now, updated_at=now)
+    vault, begun = yield from begin(tools, key, standing)
+    if not begun:
+        return "exists"
+    yield from move_rows(thread, key, vault)
+    yield Statement(
+        "INSERT INTO cp_heads (thread, ns, step) SELECT ?, ns, step FROM cp_heads WHERE thread = ?", (key, thread.key)
+    )
+    return "done"
+
+
+def move_rows(thread: Thread, key: int, vault: Vault) -> Statements[None]:
+    """Seal every row of a thread anew, for another thread or for another vault, so many at a time."""
+    for table, columns in LEAVES.items():
+        order = PRIMARY[table]
+        marks, names = ", ".join("?" * (len(columns) + 1)), ", ".join(columns)
+        after: tuple[Any, ...] | None = None
+        while True:
+            beyond = f" AND ({', '.join(order)}) > ({', '.join('?' * len(order))})" if after else ""
+            rows = yield Statement(
+                f"SELECT {names} FROM {table} WHERE thread = ?{beyond} ORDER BY {', '.join(order)} LIMIT {MOVED:d}",
+                (thread.key, *(after or ())),
+            )
+            if rows:
+                sealed = [(key, *resealed(thread, table, row, key, vault)) for row in rows]
+                verb = "INSERT INTO" if key != thread.key else "REPLACE INTO"
+                yield Many(f"{verb} {table} (thread, {names}) VALUES ({marks})", sealed, writes=True)
+            if len(rows) < MOVED:
+                break
+            after = tuple(rows[-1][columns.index(name)] for name in order)
+
+
+def resealed(thread: Thread, table: str, row: Row, key: int, vault: Vault) -> Row:
+    """Open a row and seal it for another place."""
+    if table == "cp_elements":
+        with checked(thread.name, f"element {row[1]}"):
+            raw = thread.vault.open(element_place(thread.key, row[0], row[1]), row[2])
+        return (row[0], row[1], vault.seal(element_place(key, row[0], row[1]), raw))
+    if table == "cp_writes":
+        return (*row[:4], vault.seal(write_place(key, (row[0], row[1], row[2]), row[3]), open_writes(thread, row)))
+    raw, shown = open_checkpoint(thread, row), metadata_of(thread, row)
+    metadata = vault.hide(metadata_place(key, row[NS], row[ID]), shown)
+    place = checkpoint_place(
+        key, (row[NS], row[STEP], row[ID], row[PARENT]), row[AT], flags=row[FLAGS], metadata=metadata
+    )
+    return (*row[:METADATA], metadata, vault.seal(place, raw))

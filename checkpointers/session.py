@@ -1,0 +1,91 @@
+"""What a run knows of itself: which threads it holds, and where it saw them stand. Context variables carry it.
+
+LangGraph copies the context of a run into its workers and tasks, so a write can tell in whose name it is made without a
+word of the caller. What a run loaded is shared by all that runs in its context.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from checkpointers.lease import Lease
+
+Line = Literal["free", "head", "branch"]
+Slot = tuple[int, str]
+K = TypeVar("K")
+V = TypeVar("V")
+KEPT: Final = 256
+
+_held: ContextVar[Mapping[Slot, Lease]] = ContextVar("checkpointers_held")
+_lines: ContextVar[Lines] = ContextVar("checkpointers_lines")
+
+
+class Lines:
+    """Where a run believes that threads stand, and which checkpoints it stored on a branch beside them.
+
+    Anything else is free: going on from a checkpoint that was loaded by its id, when it was no longer the head, is
+    meant to fork.
+    """
+
+    def __init__(self, heads: Mapping[Slot, str | None] | None = None) -> None:
+        """Start with what another run believes."""
+        self._heads: OrderedDict[Slot, str | None] = OrderedDict(heads or {})
+        self._branch: OrderedDict[tuple[Slot, str | None], None] = OrderedDict()
+
+    def loaded(self, slot: Slot, checkpoint: str | None, *, head: bool) -> Lines:
+        """Give what a run knows that begins by loading this; others who share a context go on with what they know."""
+        after = Lines(self._heads)
+        if head:
+            after.stored(slot, checkpoint, beside=False)
+        elif after._heads.get(slot) == checkpoint:
+            del after._heads[slot]
+        return after
+
+    def stored(self, slot: Slot, checkpoint: str | None, *, beside: bool) -> None:
+        """Remember a checkpoint that was just stored: the thread stands there now, or it is beside."""
+        if beside:
+            _keep(self._branch, (slot, checkpoint), None)
+        else:
+            _keep(self._heads, slot, checkpoint)
+
+    def of(self, slot: Slot, checkpoint: str | None) -> Line:
+        """Say where a checkpoint stands."""
+        if slot in self._heads and self._heads[slot] == checkpoint:
+            return "head"
+        return "branch" if (slot, checkpoint) in self._branch else "free"
+
+
+def _keep(entries: OrderedDict[K, V], key: K, value: V) -> None:
+    entries[key] = value
+    entries.move_to_end(key)
+    while len(entries) > KEPT:
+        entries.popitem(last=False)
+
+
+def lines() -> Lines:
+    """Give what is known in this context."""
+    found = _lines.get(None)
+    if found is None:
+        found = Lines()
+        _lines.set(found)
+    return found
+
+
+def saw(slot: Slot, checkpoint: str | None, *, head: bool) -> None:
+    """Begin anew in this context, with a checkpoint that was loaded."""
+    _lines.set(lines().loaded(slot, checkpoint, head=head))
+
+
+def held(slot: Slot) -> Lease | None:
+    """Give the lease that this context has on a thread."""
+    return _held.get({}).get(slot)
+
+
+def hold(slot: Slot, lease: Lease | None) -> None:
+    """Remember that this context has a lease, or no longer has one."""
+    others = {key: other for key, other in _held.get({}).items() if key != slot}
+    _held.set({**others, slot: lease} if lease is not None else others)

@@ -1,0 +1,97 @@
+"""How a thread stands: its own row, opened; and who holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import ormsgpack
+
+from checkpointers.codec import packed, unpacked
+from checkpointers.keys import decoded, encoded
+from checkpointers.sealing import Vault, element_place, thread_place
+from checkpointers.segments import Stack
+
+STANDING_COLUMNS: Final = (
+    "stamp", "steps", "head", "head_id", "flags", "kinds", "checkpoints", "bytes", "created_at", "updated_at", "body",
+)  # fmt: skip
+_HEAD_ID: Final = STANDING_COLUMNS.index("head_id")
+NO_METADATA: Final = packed({})
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the row of a thread says; `head` 0 means that the root namespace has no checkpoint."""
+
+    name: str
+    stamp: int = 0
+    steps: int = 0
+    head: int = 0
+    head_id: bytes = b""
+    flags: int = 0
+    kinds: int = 0
+    checkpoints: int = 0
+    size: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    metadata: bytes = NO_METADATA
+    counts: dict[int, int] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+    pins: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a thread: by which token, under which name, since when and until when, in microseconds."""
+
+    token: bytes
+    owner: str
+    since: int
+    until: int
+    epoch: int
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A stored thread: its number, its name, what opens its rows, how it stands, who holds it."""
+
+    key: int
+    name: str
+    vault: Vault
+    standing: Standing
+    holder: Holder | None = None
+    wrapped: bytes | None = None
+
+    def stack(self, channel: int) -> Stack:
+        """Start a stack of elements of a channel, which opens what is added to it."""
+        vault, key = self.vault, self.key
+        return Stack(lambda number, body: vault.open(element_place(key, channel, number), body))
+
+
+def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, int] | None = None) -> tuple[Any, ...]:
+    """Make the columns of a thread's row; `counts` of the elements may be ahead of those it was read with."""
+    numbers = (
+        standing.stamp, standing.steps, standing.head, standing.flags, standing.kinds, standing.checkpoints,
+        standing.size, standing.created_at, standing.updated_at,
+    )  # fmt: skip
+    labels = [standing.tags, standing.pins] if standing.tags or standing.pins else None
+    told = packed(standing.counts if counts is None else counts)
+    raw = ormsgpack.packb([encoded(standing.name), standing.metadata, told, labels])
+    body = vault.seal(thread_place(key, numbers, standing.head_id), raw)
+    return (*numbers[:3], standing.head_id, *numbers[3:], body)
+
+
+def unpack_standing(key: int, vault: Vault, row: Sequence[Any]) -> Standing:
+    """Open the columns of a thread's row; raises `BrokenSealError`, or a type's error for a column damaged that far."""
+    head_id = bytes(row[_HEAD_ID])
+    numbers = (*row[:_HEAD_ID], *row[_HEAD_ID + 1 : -1])
+    raw = vault.open(thread_place(key, numbers, head_id), row[-1])
+    name, metadata, counts, labels = ormsgpack.unpackb(raw)
+    tags, pins = labels or ([], [])
+    stamp, steps, head, flags, kinds, checkpoints, size, created, updated = numbers
+    return Standing(
+        decoded(name), stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated, metadata,
+        unpacked(counts), tags, pins,
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""Which vault opens which thread: digests, or the cipher of the thread's own key.
+
+A thread is encrypted as a whole or not at all, so that a row in clear among encrypted ones is a forgery. With a keyring
+every new thread gets a key of its own, stored wrapped by the newest master key; a thread without one is refused unless
+the saver was opened to migrate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from checkpointers.errors import KeyringError, UnencryptedError
+from checkpointers.sealing import BrokenSealError, Digests, Vault
+
+if TYPE_CHECKING:
+    from checkpointers.keyring import Keyring
+
+DATA_KEY_BYTES: Final = 32
+KEPT: Final = 4_096
+_DIGESTS: Final = Digests()
+
+
+class Vaults:
+    """The vaults of one saver."""
+
+    def __init__(self, keyring: Keyring | None = None, *, migrating: bool = False) -> None:
+        """Encrypt if there is a keyring; `migrating` lets threads be read that are not encrypted yet."""
+        self.keyring, self.migrating = keyring, migrating
+        self._opened: OrderedDict[tuple[int, bytes], Vault] = OrderedDict()
+        self._lock = Lock()
+
+    def fresh(self, thread: int) -> tuple[Vault, tuple[bytes, bytes] | None]:
+        """Give the vault of a new thread, and the row of its key: under which master key, wrapped."""
+        if self.keyring is None:
+            return _DIGESTS, None
+        key = os.urandom(DATA_KEY_BYTES)
+        return self._kept(thread, self.keyring.wrap(key, _place(thread)), key)
+
+    def rewrapped(self, thread: int, wrapped: bytes) -> tuple[bytes, bytes]:
+        """Give the row of a thread's key under the newest master key."""
+        keyring = self._ring()
+        return self._kept(thread, keyring.wrap(keyring.unwrap(wrapped, _place(thread)), _place(thread)))[1]
+
+    def of(self, thread: int, name: str, wrapped: bytes | None) -> Vault:
+        """Give the vault of a stored thread."""
+        if wrapped is None:
+            if self.keyring is not None and not self.migrating:
+                raise UnencryptedError(name)
+            return _DIGESTS
+        with self._lock:
+            vault = self._opened.get((thread, wrapped))
+        if vault is None:
+            try:
+                vault = self._cipher(thread, wrapped, self._ring(name).unwrap(wrapped, _place(thread)))
+            except BrokenSealError as error:
+                msg = f"the key of thread {name!r} does not open: {error}"
+                raise KeyringError(msg) from error
+        return vault
+
+    def forget(self, thread: int) -> None:
+        """Drop the keys of a thread."""
+        with self._lock:
+            for slot in [slot for slot in self._opened if slot[0] == thread]:
+                del self._opened[slot]
+
+    def _ring(self, name: str = "") -> Keyring:
+        if self.keyring is None:
+            msg = f"thread {name!r} is encrypted; open the saver with keys=Keyring(…)"
+            raise KeyringError(msg)
+        return self.keyring
+
+    def _kept(self, thread: int, wrapped: bytes, key: bytes | None = None) -> tuple[Vault, tuple[bytes, bytes]]:
+        keyring = self._ring()
+        key = key or keyring.unwrap(wrapped, _place(thread))
+        return self._cipher(thread, wrapped, key), (keyring.key_id_of(wrapped).encode(), wrapped)
+
+    def _cipher(self, thread: int, wrapped: bytes, key: bytes) -> Vault:
+        from checkpointers.cipher import Cipher  # noqa: PLC0415  only who encrypts pays for it
+
+        vault: Vault = Cipher(key)
+        with self._lock:
+            self._opened[thread, wrapped] = vault
+            while len(self._opened) > KEPT:
+                self._opened.popitem(last=False)
+        return vault
+
+
+def _place(thread: int) -> bytes:
+    return b"k" + thread.to_bytes(8, "big")
