@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         BlockedTypeError,
         BusyError,
         CheckpointerError,
+        DamagedValueError,
         DiskFullError,
         ForkedWarning,
         HeadMovedError,
@@ -27,10 +28,16 @@ if TYPE_CHECKING:
         MissingDriverError,
         NotADatabaseError,
         ReadOnlyError,
+        RebuildError,
+        RefusedTypeError,
         SchemaError,
+        ShreddedError,
         StorageError,
+        StrictReadingError,
+        TenancyWarning,
         ThreadBusyError,
         ThreadExistsError,
+        TooLargeError,
         UnencryptedError,
         UnknownPathError,
         UnknownSchemeError,
@@ -43,12 +50,16 @@ if TYPE_CHECKING:
     from checkpointers.history import Blame, History
     from checkpointers.keyring import Keyring
     from checkpointers.lease import Lease
+    from checkpointers.operations.checking import Finding
+    from checkpointers.operations.inspecting import Raw
+    from checkpointers.operations.repair import Rotation
     from checkpointers.postgres import PostgresSaver
     from checkpointers.registry import open_saver
     from checkpointers.retention import Keep, Plan
     from checkpointers.saver import Saver
     from checkpointers.sqlite import SqliteSaver
     from checkpointers.step import Step
+    from checkpointers.strict import Degraded, StrictSerializer
     from checkpointers.threads import StepInfo, ThreadInfo, Usage
     from checkpointers.timeline import Told
 
@@ -56,21 +67,26 @@ _HOMES = {
     "adopt": "adopt Adopted",
     "diffing": "Change Diff",
     "errors": (
-        "AsyncSaverError BlockedTypeError BusyError CheckpointerError DiskFullError ForkedWarning HeadMovedError"
-        " HistoryError IncompleteRecordError IntegrityError KeyringError LeaseLostError MissingDriverError"
-        " NotADatabaseError ReadOnlyError SchemaError StorageError ThreadBusyError ThreadExistsError UnencryptedError"
-        " UnknownPathError UnknownSchemeError UnknownStepError UnknownThreadError UnreachableError"
-        " UnreadableValueError UnstorableValueError"
+        "AsyncSaverError BlockedTypeError BusyError CheckpointerError DamagedValueError DiskFullError"
+        " ForkedWarning HeadMovedError HistoryError IncompleteRecordError IntegrityError KeyringError"
+        " LeaseLostError MissingDriverError NotADatabaseError ReadOnlyError RebuildError RefusedTypeError"
+        " SchemaError ShreddedError StorageError StrictReadingError TenancyWarning ThreadBusyError"
+        " ThreadExistsError TooLargeError UnencryptedError UnknownPathError UnknownSchemeError"
+        " UnknownStepError UnknownThreadError UnreachableError UnreadableValueError UnstorableValueError"
     ),
     "history": "Blame History",
     "keyring": "Keyring",
     "lease": "Lease",
+    "operations.checking": "Finding",
+    "operations.inspecting": "Raw",
+    "operations.repair": "Rotation",
     "postgres": "PostgresSaver",
     "registry": "open_saver",
     "retention": "Keep Plan",
     "saver": "Saver",
     "sqlite": "SqliteSaver",
     "step": "Step",
+    "strict": "Degraded StrictSerializer",
     "threads": "StepInfo ThreadInfo Usage",
     "timeline": "Told",
 }
@@ -84,8 +100,11 @@ __all__ = [
     "BusyError",
     "Change",
     "CheckpointerError",
+    "DamagedValueError",
+    "Degraded",
     "Diff",
     "DiskFullError",
+    "Finding",
     "ForkedWarning",
     "HeadMovedError",
     "History",
@@ -101,17 +120,26 @@ __all__ = [
     "NotADatabaseError",
     "Plan",
     "PostgresSaver",
+    "Raw",
     "ReadOnlyError",
+    "RebuildError",
+    "RefusedTypeError",
+    "Rotation",
     "Saver",
     "SchemaError",
+    "ShreddedError",
     "SqliteSaver",
     "Step",
     "StepInfo",
     "StorageError",
+    "StrictReadingError",
+    "StrictSerializer",
+    "TenancyWarning",
     "ThreadBusyError",
     "ThreadExistsError",
     "ThreadInfo",
     "Told",
+    "TooLargeError",
     "UnencryptedError",
     "UnknownPathError",
     "UnknownSchemeError",

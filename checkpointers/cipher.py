@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex
 
 from checkpointers.errors import KeyringError, MissingDriverError
-from checkpointers.sealing import SEAL_BYTES, BrokenSealError
+from checkpointers.sealing import BrokenSealError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -85,10 +85,6 @@ class Cipher(Private):
             raise BrokenSealError(msg) from None
 
     hide, show = seal, open  # noqa: A003  what is hidden is sealed
-
-    def mark(self, blob: bytes) -> bytes:
-        """Give the end of the cipher's tag."""
-        return blob[-SEAL_BYTES:]
 
 
 @cache

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ormsgpack
 
 from checkpointers.compression import PLAIN, squeeze, squeeze_against, unsqueeze, unsqueeze_against
+from checkpointers.errors import DamagedValueError
 from checkpointers.fingerprint import Packer, Prints, blame
 from checkpointers.segments import Stack
 
@@ -64,7 +65,7 @@ class Codec:
         self.serde = serde
         self._dump, self._load = serde.dumps_typed, serde.loads_typed
         self._snapshot, plain = _langgraph_types()
-        self._plain = type(serde) is plain
+        self._plain = type(serde) in plain
         self.packer = Packer(serde.dumps_typed)
 
     def split(self, channel: str, value: Any, before: Prints | None = None) -> Parts | bytes:
@@ -77,7 +78,7 @@ class Codec:
         try:
             parts = self._split(inner, before)
         except Exception as error:
-            raise blame(channel, inner, self.packer.one, error) from error
+            raise blame(channel, inner, self.packer.one, error, self._dump) from error
         if parts.bytes <= INLINE_BYTES and not snapshot:
             return self.payload(channel, inner)
         parts.kind |= snapshot
@@ -109,7 +110,7 @@ class Codec:
         try:
             tag, data = self._dump(value)
         except Exception as error:
-            raise blame(channel, value, self._dump, error) from error
+            raise blame(channel, value, self._dump, error, self._dump) from error
         if tag in _TAGS:
             return bytes((_TAGS.index(tag),)) + data
         name = tag.encode()
@@ -117,7 +118,11 @@ class Codec:
 
     def value(self, payload: bytes) -> Any:
         """Deserialize a payload."""
-        if code := payload[0]:
+        code = payload[0] if payload else len(_TAGS)
+        if code >= len(_TAGS) or len(payload) < 1 + (not code):
+            msg = "it has no form that is known"
+            raise DamagedValueError(msg)
+        if code:
             return self._load((_TAGS[code], payload[1:]))
         end = 2 + payload[1]
         return self._load((payload[2:end].decode(), payload[end:]))
@@ -238,9 +243,11 @@ def unpacked(blob: bytes) -> Any:
 
 
 @cache
-def _langgraph_types() -> tuple[Any, Any]:
+def _langgraph_types() -> tuple[Any, tuple[type, ...]]:
     """Import late: who reads plain rows only does without them."""
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer  # noqa: PLC0415
     from langgraph.checkpoint.serde.types import _DeltaSnapshot  # noqa: PLC0415
 
-    return _DeltaSnapshot, JsonPlusSerializer
+    from checkpointers.strict import StrictSerializer  # noqa: PLC0415
+
+    return _DeltaSnapshot, (JsonPlusSerializer, StrictSerializer)

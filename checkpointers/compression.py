@@ -19,6 +19,7 @@ ZSTD_MESSAGES: Final = b"\x02"
 WORTH_TRYING: Final = 96
 LEVEL: Final = 3
 FAST: Final = 1
+LARGEST: Final = 1 << 31
 
 # Written once and never changed: stored rows need these very bytes to be read. Improve by adding a new marker.
 _MESSAGES_1: Final = (
@@ -97,11 +98,20 @@ def unsqueeze(blob: bytes) -> bytes:
             msg = f"unknown compression marker {marker!r}"
             raise ValueError(msg)
         try:
+            _check_size(blob[1:])
             raw: bytes = engine.decompress(blob[1:])
         except zstandard.ZstdError as error:
             msg = f"damaged compressed data ({error})"
             raise ValueError(msg) from error
     return raw
+
+
+def _check_size(frame: bytes) -> None:
+    """Refuse what says that it would become too large: a few bytes could ask for all the memory there is."""
+    size = zstandard.frame_content_size(frame)
+    if not 0 <= size <= LARGEST:
+        msg = f"compressed data that would take {size} bytes"
+        raise ValueError(msg)
 
 
 def squeeze_against(base: bytes, raw: bytes) -> bytes:
@@ -115,6 +125,7 @@ def unsqueeze_against(base: bytes, blob: bytes) -> bytes:
     """Give back what was squeezed against `base`; raises `ValueError` for anything else."""
     dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     try:
+        _check_size(blob)
         raw: bytes = zstandard.ZstdDecompressor(dict_data=dictionary).decompress(blob)
     except zstandard.ZstdError as error:
         msg = f"damaged compressed data ({error})"

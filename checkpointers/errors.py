@@ -5,9 +5,15 @@ CheckpointerError
 ├── UnreadableValueError    a stored value that cannot be decoded
 ├── IntegrityError          what is stored is not what was written
 │   └── IncompleteRecordError   something that is referred to is not stored
-├── BlockedTypeError        a stored value names a type that is not on the list
+├── StrictReadingError      a stored value is not built
+│   ├── BlockedTypeError    it names a type that is not listed
+│   ├── RebuildError        its type does not take what is stored
+│   ├── DamagedValueError   it is no value of this form
+│   └── TooLargeError       it is over the limits
+├── RefusedTypeError        a value that would not be read back is not written
 ├── KeyringError            the keys at hand do not open what is stored
-│   └── UnencryptedError    a thread is in clear where encrypted ones are expected
+│   ├── UnencryptedError    a thread is in clear where encrypted ones are expected
+│   └── ShreddedError       the key of a thread was thrown away
 ├── ThreadBusyError         somebody else holds the thread
 ├── LeaseLostError          somebody else took the thread over
 ├── HeadMovedError          somebody else moved the thread on
@@ -90,8 +96,46 @@ class IncompleteRecordError(IntegrityError):
         super().__init__(thread, step, what)
 
 
-class BlockedTypeError(CheckpointerError, TypeError):
-    """A stored value names a type that is not on the list, so nothing of it was built."""
+class StrictReadingError(CheckpointerError, ValueError):
+    """A stored value that is not built, because it is not one that this program would have written."""
+
+    where = ""
+
+    def __str__(self) -> str:
+        """Name the place, once it is known."""
+        return f"{self.where}: {super().__str__()}" if self.where else super().__str__()
+
+
+class BlockedTypeError(StrictReadingError):
+    """A stored value names a type that is not listed; nothing of it was built."""
+
+    def __init__(self, module: str, name: str) -> None:
+        """Name the type as it is stored."""
+        self.module, self.name = module, name
+        super().__init__(
+            f"{module}.{name} is not a listed type, so nothing was built; if it is yours: types=[{module}.{name}]"
+        )
+
+
+class RebuildError(StrictReadingError):
+    """A listed type does not take the data that is stored for it."""
+
+    def __init__(self, module: str, name: str, cause: object) -> None:
+        """Name the type, and repeat what its constructor said."""
+        self.module, self.name = module, name
+        super().__init__(f"{module}.{name} does not take its stored data ({type(cause).__name__}: {cause!s:.300})")
+
+
+class DamagedValueError(StrictReadingError):
+    """Stored bytes that are no value of this form."""
+
+
+class TooLargeError(StrictReadingError):
+    """A value over the limits of size or nesting."""
+
+
+class RefusedTypeError(CheckpointerError, TypeError):
+    """A value of this type would not be read back, so it is not written."""
 
 
 class KeyringError(CheckpointerError):
@@ -108,6 +152,15 @@ class UnencryptedError(KeyringError):
             f"thread {thread!r} is not encrypted; if that is expected, open the saver with migrating=True and call"
             " rotate(), which encrypts it"
         )
+
+
+class ShreddedError(KeyringError):
+    """The key of a thread was thrown away."""
+
+    def __init__(self, thread: str) -> None:
+        """Say that nobody can read it, and how to be rid of what is left."""
+        self.thread = thread
+        super().__init__(f"the key of thread {thread!r} was thrown away; delete_thread() removes what is left of it")
 
 
 class ThreadBusyError(CheckpointerError):
@@ -254,3 +307,7 @@ class SchemaError(StorageError):
 def at(thread: str, step: int | None) -> str:
     """Give the one address form of the product, `THREAD@STEP`."""
     return f"{thread}@{step}" if step is not None else f"thread {thread!r}"
+
+
+class TenancyWarning(UserWarning):
+    """The role that a saver connected as is not bound by the rules that keep tenants apart."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from checkpointers.errors import UnstorableValueError
+from checkpointers.errors import CheckpointerError, UnstorableValueError
 
 Dump = Callable[[Any], tuple[str, bytes]]
 Group = tuple[list[type], bytes]
@@ -136,11 +136,25 @@ def vars_of(value: Any) -> list[Any]:
     return [value.__dict__, value.__pydantic_extra__]
 
 
-def blame(channel: str, value: Any, accepts: Callable[[Any], object], error: Exception) -> UnstorableValueError:
-    """Say which part of a value is the one that cannot be stored."""
+def blame(
+    channel: str, value: Any, accepts: Callable[[Any], object], error: Exception, dump: Dump | None = None
+) -> UnstorableValueError:
+    """Say which part of a value is the one that cannot be stored, in the serializer's own words if it has some."""
     path, part = _culprit(value, accepts)
-    reason = _reason(part, error)
+    told = error if isinstance(error, DictKeyError) else _own_words(part, dump) or error
+    reason = _reason(part, told)
     return UnstorableValueError(channel=channel, path=path, reason=reason)
+
+
+def _own_words(part: Any, dump: Dump | None) -> CheckpointerError | None:
+    try:
+        if dump is not None:
+            dump(part)
+    except CheckpointerError as refused:
+        return refused
+    except Exception:  # noqa: BLE001  what was said first says more
+        return None
+    return None
 
 
 def _check_keys(value: Any) -> None:
@@ -198,7 +212,7 @@ def _accepted(value: Any, accepts: Callable[[Any], object]) -> bool:
 
 
 def _reason(part: Any, error: Exception) -> str:
-    if isinstance(error, DictKeyError):
+    if isinstance(error, (DictKeyError, CheckpointerError)):
         return str(error)
     if isinstance(part, str):
         return "the text has a lone surrogate, which no database can keep"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkpointers.operations.write import SPECIAL_INDEX, NewWrites
+from checkpointers.operations.rows import SPECIAL_INDEX, NewWrites
 
 WINDOW_SECONDS: Final = 0.004
 LONGEST_PATIENCE: Final = 1_024

@@ -21,9 +21,12 @@ from checkpointers.errors import CheckpointerError, LeaseLostError, StorageError
 from checkpointers.operations import leases
 from checkpointers.retention import moment
 from checkpointers.standing import Holder
+from checkpointers.upkeep import now
 
 if TYPE_CHECKING:
-    from checkpointers.saver import Saver
+    from checkpointers.database import Database
+    from checkpointers.memory import Memory
+    from checkpointers.operations.common import Tools
 
 IfBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
 POLICIES: Final = ("reject", "enqueue", "interrupt", "rollback")
@@ -37,7 +40,7 @@ class Lease:
     """A thread held by one writer, inside a `with` (or `async with`) block; a block inside a block shares it."""
 
     def __init__(
-        self, saver: Saver, thread: str, *, ttl: float, owner: str | None, if_busy: IfBusy, timeout: float | None
+        self, desk: Desk, thread: str, *, ttl: float, owner: str | None, if_busy: IfBusy, timeout: float | None
     ) -> None:
         """Prepare; the thread is taken when the block begins."""
         if if_busy not in POLICIES:
@@ -48,8 +51,8 @@ class Lease:
             raise CheckpointerError(msg)
         self.thread, self.ttl, self.owner, self.epoch, self.lost = thread, ttl, owner or this_process(), 0, False
         self.token = secrets.token_bytes(16)
-        self._saver, self._if_busy, self._timeout = saver, if_busy, timeout
-        self._slot = (id(saver.database), thread)
+        self._desk, self._if_busy, self._timeout = desk, if_busy, timeout
+        self._slot = (id(desk.database), thread)
         self._outer: Lease | None = None
 
     def check(self) -> None:
@@ -73,7 +76,7 @@ class Lease:
     async def __aenter__(self) -> Self:
         """Take the thread without keeping the event loop waiting."""
         if not self._joined():
-            self._begin(await self._saver.database.elsewhere(self._taken))
+            self._begin(await self._desk.database.elsewhere(self._taken))
         return self
 
     async def __aexit__(
@@ -81,7 +84,7 @@ class Lease:
     ) -> None:
         """Give it back."""
         if self._end():
-            await self._saver.database.elsewhere(self._released)
+            await self._desk.database.elsewhere(self._released)
 
     def _joined(self) -> bool:
         self._outer = session.held(self._slot)
@@ -94,13 +97,13 @@ class Lease:
     def _begin(self, epoch: int) -> None:
         self.epoch = epoch
         session.hold(self._slot, self)
-        self._saver.heart.add(self)
+        self._desk.heart.add(self)
 
     def _end(self) -> bool:
         if self._outer is not None:
             return False
         session.hold(self._slot, None)
-        self._saver.heart.remove(self)
+        self._desk.heart.remove(self)
         return True
 
     def _taken(self) -> int:
@@ -111,7 +114,7 @@ class Lease:
         ask = leases.Ask(
             self.token, self.owner, int(self.ttl * MICROSECONDS), force=force, rollback=self._if_busy == "rollback"
         )
-        while isinstance(answer := self._saver.take(self.thread, ask), Holder):
+        while isinstance(answer := self._desk.take(self.thread, ask), Holder):
             if self._if_busy != "enqueue" or (give_up is not None and time.monotonic() >= give_up):
                 raise ThreadBusyError(self.thread, answer.owner, moment(answer.since))
             time.sleep(pause)
@@ -119,7 +122,44 @@ class Lease:
         return answer.epoch
 
     def _released(self) -> None:
-        self._saver.release(self.thread, self.token)
+        self._desk.release(self.thread, self.token)
+
+
+class Desk:
+    """Where the leases of one saver are taken and given back, so that what it remembers of the threads stays true."""
+
+    def __init__(self, database: Database, memory: Memory, tools: Callable[[], Tools]) -> None:
+        """Stand before the saver's database and memory."""
+        self.database, self._memory, self._tools = database, memory, tools
+        self.heart = Heart(self.renew)
+
+    def take(self, thread: str, ask: leases.Ask) -> leases.Taken | Holder:
+        """Take a thread for a lease, or give who has it; what this process remembers of the thread stays true."""
+        with self._memory.hold(thread) as memory:
+            taken = self.database.exclusive(lambda: leases.take(self._tools(), thread, ask, now()))
+            known = memory.standing
+            if isinstance(taken, Holder):
+                return taken
+            if known is not None and known.stamp == taken.before and taken.after == taken.before + 1:
+                known.stamp = taken.after
+                memory.holder = Holder(ask.token, ask.owner, 0, 0, taken.epoch, expired=False)
+            else:
+                memory.forget()
+        return taken
+
+    def release(self, thread: str, token: bytes) -> None:
+        """Give back a thread that was taken with this token."""
+        with self._memory.hold(thread) as memory:
+            self.database.exclusive(lambda: leases.release(self._tools(), thread, token))
+            if memory.standing is not None and memory.standing.checkpoints:
+                memory.holder = None if memory.holder and memory.holder.token == token else memory.holder
+            else:
+                memory.forget()
+
+    def renew(self, lease: Lease) -> bool:
+        """Hold a thread for longer; tell whether it is still held."""
+        ttl = int(lease.ttl * MICROSECONDS)
+        return self.database.run(lambda: leases.renew(self._tools(), lease.thread, lease.token, ttl))
 
 
 class Heart:

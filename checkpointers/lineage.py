@@ -20,6 +20,10 @@ SPARSE: Final = 4
 NEAR: Final = 16
 
 
+class MissingAncestorError(LookupError):
+    """A checkpoint was made from one that is not stored, and not because it was removed in order."""
+
+
 class _Walk:
     """Gathers, from the target upwards, what each channel was told."""
 
@@ -62,11 +66,12 @@ class _Goal:
     parent: str | None
     below: int
     start: int
+    stored: bool
 
     @classmethod
     def after(cls, record: Record, channel: str) -> _Goal:
         step, start = record.trail.get(channel), record.step - 1
-        return cls(step, record.parent, start if step is None else step, start)
+        return cls(step, record.parent, start if step is None else step, start, bool(record.chain))
 
     def hit(self, page: Mapping[int, Ancestor], ids: Mapping[str, int]) -> Ancestor | None:
         step = self.step if self.step is not None else ids.get(self.parent or "")
@@ -121,18 +126,23 @@ def _missed(
             left[channel] = replace(goal, step=None, below=goal.start)
         elif lowest:
             left[channel] = replace(goal, below=lowest - 1)
+        elif goal.stored:
+            raise MissingAncestorError(channel)
     return left
 
 
-def bases_of(target: Record, parents: Mapping[str, Ancestor]) -> dict[str, Base]:
-    """Give what a checkpoint needs of its ancestors when they are going to be deleted."""
+def bases_of(target: Record, parents: Mapping[str, Ancestor], *, strict: bool = True) -> dict[str, Base]:
+    """Give what a checkpoint needs of its ancestors when they are going to be deleted; `strict`: all of them."""
     channels = [name for name in target.versions if name not in target.refs and not is_trigger(name)]
-    walk = _Walk(channels)
+    walk, last = _Walk(channels), target
     walk.start(target)
     for record, tasks in lineage(target, parents):
         if not walk.open:
             break
         walk.visit(record, tasks)
+        last = record
+    if walk.open and strict and last.chain and last.parent not in parents:
+        raise MissingAncestorError(target.step)
     return {name: base for name, base in walk.result().items() if base.seed is not None or base.writes}
 
 

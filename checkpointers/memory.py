@@ -67,11 +67,10 @@ class Known:
 
 @dataclass(slots=True)
 class Written:
-    """The writes that were stored on a checkpoint: their channels, None if those before are not known; rows, kinds."""
+    """The writes that were stored on a checkpoint: their channels, None if those before are not known; their tally."""
 
     channels: set[str] | None = None
-    rows: int = 0
-    kinds: int = 0
+    tally: int = 0
 
 
 @dataclass(slots=True)

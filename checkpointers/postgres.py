@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import select
 import time
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
+from checkpointers import tenancy
 from checkpointers.database import Database, check_version, migrations
 from checkpointers.errors import (
     BusyError,
@@ -18,10 +21,13 @@ from checkpointers.errors import (
     MissingDriverError,
     ReadOnlyError,
     StorageError,
+    TenancyWarning,
     UnreachableError,
 )
-from checkpointers.saver import Options, Saver
-from checkpointers.statements import DUPLICATE, Append, Change, Delete, Insert, Many, Operation, Request, Rows, drive
+from checkpointers.options import Options
+from checkpointers.postgres_words import append_sql, in_schema, shape
+from checkpointers.saver import Saver
+from checkpointers.statements import DUPLICATE, Append, Change, Many, Operation, Request, Rows, drive
 
 if TYPE_CHECKING:
     import psycopg
@@ -30,26 +36,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Cursor = Any
 DEFAULT_SCHEMA: Final = "checkpointers"
-CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::int8"
 MIGRATION_LOCK: Final = 0x6368_6563_6B70
 WORKERS: Final = 32
 PREPARE_AFTER: Final = 2
 PAUSE: Final = 0.1
 ONE_TRY: Final = 2.0
-TYPES: Final = {
-    "thread": "int8", "ns": "bytea", "step": "int4", "id": "bytea", "parent": "bytea", "at": "int8", "flags": "int4",
-    "metadata": "bytea", "body": "bytea", "checkpoint": "bytea", "task": "bytea", "kinds": "int4", "channel": "int4",
-    "n": "int4", "writes": "int4", "master": "bytea", "key": "bytea",
-}  # fmt: skip
+_RIGHTS: Final = (
+    "let the owner of the tables say GRANT USAGE ON SCHEMA … and GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN"
+    " SCHEMA … to this role, or open it once as the owner"
+)
 TABLES: Final = (
     "cp_elements", "cp_writes", "cp_checkpoints", "cp_heads", "cp_threads", "cp_leases", "cp_keys", "cp_names",
 )  # fmt: skip
-PRIMARY_KEYS: Final = {
-    "cp_checkpoints": "thread, ns, step",
-    "cp_writes": "thread, ns, checkpoint, task",
-    "cp_elements": "thread, channel, n",
-    "cp_heads": "thread, ns",
-}
 
 
 class PostgresSaver(Saver):
@@ -63,14 +61,18 @@ class PostgresSaver(Saver):
         schema: str = DEFAULT_SCHEMA,
         pool_size: int = 10,
         timeout: float = 30.0,
+        tenant: str = "",
         **options: Unpack[Options],
     ) -> PostgresSaver:
         """Connect, creating the schema and its tables if needed.
 
-        `timeout` is how long a call waits for a free connection, or for a server that went away to come back. `Options`
+        `timeout` is how long a call waits for a free connection, or for a server that went away to come back. A saver
+        with a `tenant` reads and writes what is of that tenant and nothing else, by the database's own rules. `Options`
         has the rest.
         """
-        database = PostgresDatabase(url, schema=schema, pool_size=pool_size, timeout=timeout)
+        database = PostgresDatabase(url, schema=schema, pool_size=pool_size, timeout=timeout, tenant=tenant)
+        if database.unbound:
+            warnings.warn(TenancyWarning(database.unbound), stacklevel=2)
         return cls(database, **options)
 
     @classmethod
@@ -85,21 +87,31 @@ class PostgresDatabase(Database):
 
     dialect = "postgres"
 
-    def __init__(self, url: str, *, schema: str = DEFAULT_SCHEMA, pool_size: int = 10, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        pool_size: int = 10,
+        timeout: float = 30.0,
+        tenant: str = "",
+    ) -> None:
         """Fill the pool and bring the tables up to date."""
         super().__init__(workers=max(WORKERS, pool_size))
         self._psycopg, pool = _driver()
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", schema):
             raise StorageError("postgres", f"{schema!r} is no plain schema name", hint="use letters, digits and _")
         self._name, self._schema = schema, f'"{schema}"'
-        self._timeout = timeout
+        self._timeout, self.tenant, self._setting = timeout, tenant, tenancy.setting_of(tenant)
+        self._confirmed: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._filtered, self.unbound = False, ""
         self.place = _without_password(self._psycopg, url, schema)
         self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[Any]] = pool.ConnectionPool(
             url,
             min_size=1,
             max_size=pool_size,
             timeout=timeout,
-            kwargs={"autocommit": True, "prepare_threshold": PREPARE_AFTER},
+            kwargs={"autocommit": True, "prepare_threshold": PREPARE_AFTER, **self._startup(url)},
             reconnect_timeout=ONE_TRY,
             check=_check_if_readable(pool.ConnectionPool.check_connection),
             open=False,
@@ -144,9 +156,11 @@ class PostgresDatabase(Database):
             self._again(sweep)
 
     def size(self) -> int:
-        """Give the bytes of the tables and their indexes."""
+        """Give the bytes of the tables and their indexes; where there are tenants, of the tenant's own rows."""
 
         def measure(connection: psycopg.Connection[Any]) -> int:
+            if (own := tenancy.bytes_of(connection, self._name)) is not None:
+                return own
             row = connection.execute(
                 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n"
                 " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind = 'r'",
@@ -171,11 +185,29 @@ class PostgresDatabase(Database):
         while True:
             try:
                 with self._pool.connection(timeout=min(self._timeout, ONE_TRY)) as connection:
-                    return work(connection)
+                    return self._work(connection, work) if self.tenant else work(connection)
             except self._psycopg.OperationalError as error:
                 if not _is_lost(error) or time.monotonic() > give_up:
                     raise
             time.sleep(PAUSE)
+
+    def _work(self, connection: psycopg.Connection[Any], work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Work on a connection that is known to be the tenant's; after an error it is asked again."""
+        if connection not in self._confirmed:
+            tenancy.confirm(self.place, tenancy.tenant_of(connection), self._setting)
+            self._confirmed.add(connection)
+        try:
+            return work(connection)
+        except BaseException:
+            self._confirmed.discard(connection)
+            raise
+
+    def _startup(self, url: str) -> dict[str, str]:
+        """Give what makes every connection of the pool one of the tenant's."""
+        if not self.tenant:
+            return {}
+        given = self._psycopg.conninfo.conninfo_to_dict(url).get("options") or os.environ.get("PGOPTIONS", "")
+        return {"options": tenancy.startup_options(self._setting, given)}
 
     def _answer(self, connection: psycopg.Connection[Any], request: Request) -> Rows:
         if isinstance(request, Append):
@@ -201,7 +233,7 @@ class PostgresDatabase(Database):
 
     def _append(self, connection: psycopg.Connection[Any], request: Append) -> Rows:
         """Send the guard and every insert as one statement: one round trip, one commit."""
-        sql = _append_sql(request.guard.sql, tuple(map(_shape, request.changes)))
+        sql = append_sql(request.guard.sql, tuple(map(shape, request.changes)))
         params = [*request.guard.params]
         for change in request.changes:
             if isinstance(change, Change):
@@ -215,25 +247,33 @@ class PostgresDatabase(Database):
             return DUPLICATE
 
     def _translated(self, sql: str) -> Any:
-        return _in_schema(sql, self._schema)
+        return in_schema(sql, self._schema, filtered=self._filtered)
 
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
-        known = migrations(self.dialect)
+        """Bring the tables up to date; a role that may only read and write finds nothing to do."""
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-            if not connection.execute(
-                "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s",
-                (self._name,),
-            ).fetchone():
+            role = tenancy.role_of(connection, self._name)
+            tenancy.confirm(self.place, role.tenant, self._setting)
+            if not role.has_schema:
                 connection.execute(f"CREATE SCHEMA {self._schema}")
-            connection.execute(self._translated("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)"))
-            rows = connection.execute(self._translated("SELECT coalesce(max(version), 0) FROM cp_schema")).fetchall()
-            done = rows[0][0]
-            check_version(self.place, done, self.dialect)
-            for version, script in known:
-                if version > done:
-                    connection.execute(self._translated(script))
-                    connection.execute(self._translated("INSERT INTO cp_schema VALUES (?)"), (version,))
+            if not role.has_tables:
+                connection.execute(self._translated("CREATE TABLE cp_schema (version INTEGER PRIMARY KEY)"))
+            self._upgrade(connection)
+            apart = tenancy.settle(connection, self.place, self._name, tenant=self.tenant)
+        self._filtered = apart and role.bypasses
+        self.unbound = tenancy.UNBOUND.format(self.place, role.name) if self._filtered else ""
+
+    def _upgrade(self, connection: psycopg.Connection[Any]) -> None:
+        rows = connection.execute(self._translated("SELECT coalesce(max(version), 0) FROM cp_schema")).fetchall()
+        done = rows[0][0]
+        check_version(self.place, done, self.dialect)
+        later = [(version, script) for version, script in migrations(self.dialect) if version > done]
+        if done and later:
+            tenancy.unforce(connection, self._name)
+        for version, script in later:
+            connection.execute(self._translated(script))
+            connection.execute(self._translated("INSERT INTO cp_schema VALUES (?)"), (version,))
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -242,64 +282,6 @@ class PostgresDatabase(Database):
             yield
         except (self._psycopg.Error, OSError) as error:
             raise _story(self.place, error) from error
-
-
-@lru_cache(maxsize=512)
-def _in_schema(sql: str, schema: str) -> str:
-    sql = sql.replace("cp_clock()", CLOCK)
-    sql = re.sub(r"instr\((\w+), \?\)", r"position(?::bytea in \1)", sql)
-    return re.sub(r"\bcp_", lambda _: f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s")).replace(
-        f"INDEX {schema}.", "INDEX "
-    )
-
-
-Shape = tuple[str, tuple[str, ...], bool, bool]
-
-
-def _shape(change: Insert | Delete | Change) -> Shape:
-    """Give what the text of a change depends on, without its rows."""
-    if isinstance(change, Change):
-        return change.sql, ("",) * len(change.rows), False, False
-    one = len(change.rows) == 1
-    if isinstance(change, Delete):
-        return change.sql, ("channel", "n", "n"), False, one
-    return change.table, change.columns, change.replace, one
-
-
-@lru_cache(maxsize=64)
-def _append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
-    parts = [f"guard AS ({guard})"]
-    for index, (what, columns, replace, one) in enumerate(changes):
-        if not any(columns):
-            sql = f"{what} AND EXISTS (SELECT 1 FROM guard)"  # noqa: S608  own names
-            parts += [f"change_{index}_{row} AS ({sql})" for row in range(len(columns))]
-            continue
-        given = ", ".join(f"?::{TYPES[column]}{'' if one else '[]'}" for column in columns)
-        rows = f"(VALUES ({given}))" if one else f"unnest({given})"
-        parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, replace=replace)})")
-    return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
-
-
-def _change_sql(what: str, columns: tuple[str, ...], rows: str, *, replace: bool) -> str:
-    if what.startswith("DELETE"):
-        table = what.split()[2]
-        return (
-            f"DELETE FROM {table} USING guard, {rows} AS given (channel, first, last)"  # noqa: S608  own names
-            f" WHERE {table}.thread = guard.thread AND {table}.channel = given.channel"
-            f" AND {table}.n BETWEEN given.first AND given.last"
-        )
-    names = ", ".join(columns)
-    clause = _on_conflict(what, columns) if replace else ""
-    return (
-        f"INSERT INTO {what} (thread, {names}) SELECT guard.thread, given.* FROM guard,"  # noqa: S608  own names
-        f" {rows} AS given ({names}){clause}"
-    )
-
-
-def _on_conflict(table: str, columns: tuple[str, ...]) -> str:
-    key = PRIMARY_KEYS[table]
-    changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns if name not in key.split(", "))
-    return f" ON CONFLICT ({key}) DO UPDATE SET {changed}"
 
 
 def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -342,6 +324,8 @@ def _story(place: str, error: Exception) -> StorageError:
         return ReadOnlyError(place, error)
     if state in ("55P03", "40P01", "40001"):
         return BusyError(place, error)
+    if state == "42501":
+        return StorageError(place, error, hint=_RIGHTS)
     if state[:2] in ("08", "57", "28", "3D") or (not state and _is_connection_error(error)):
         return UnreachableError(place, error)
     return StorageError(place, error)

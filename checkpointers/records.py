@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Any, Final
 
 from checkpointers.codec import Ref, packed, unpacked
@@ -15,6 +16,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 KNOWN_KEYS: Final = frozenset(
     {"v", "ts", "id", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
 )
+MARK_BYTES: Final = 8
 INTERRUPTED: Final = 1
 FAILED: Final = 2
 RESUMED: Final = 4
@@ -135,7 +137,7 @@ def pack_record(record: Record, names: Names) -> bytes:
     )
 
 
-def unpack_record(row: Mapping[str, Any], body: bytes, mark: bytes, names: Names) -> Record:
+def unpack_record(row: Mapping[str, Any], body: bytes, names: Names) -> Record:
     """Unpack a row of the checkpoints table, opened; raises `KeyError` for a name not learned yet."""
     v, ts, versions, refs, seen, updated, bases, extra, long_ids, trail, chain, first_mark = unpacked(body)
     text = names.texts
@@ -157,9 +159,14 @@ def unpack_record(row: Mapping[str, Any], body: bytes, mark: bytes, names: Names
         trail=_named(trail, text),
         extra=extra,
         chain=chain,
-        mark=first_mark or mark,
+        mark=first_mark or mark_of(body),
         relinked=first_mark is not None,
     )
+
+
+def mark_of(body: bytes) -> bytes:
+    """Give what stands for a checkpoint in the records of its children, wherever and however it is stored."""
+    return blake2b(body, digest_size=MARK_BYTES).digest()
 
 
 def pack_writes(task: TaskWrites, names: Names) -> bytes:

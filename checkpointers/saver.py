@@ -6,7 +6,7 @@ import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
 
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -19,26 +19,26 @@ from langgraph.checkpoint.base import (
 )
 
 from checkpointers import session
+from checkpointers.care import Care
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError, ForkedWarning, IncompleteRecordError, UnstorableValueError, at
 from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
-from checkpointers.lease import MICROSECONDS, Heart, IfBusy, Lease
+from checkpointers.lease import Desk, IfBusy, Lease
 from checkpointers.memory import Memory, ThreadMemory
-from checkpointers.operations import leases, read, write
+from checkpointers.operations import listing as pages
+from checkpointers.operations import read, rows, write
 from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of
 from checkpointers.operations.write import OnConflict
+from checkpointers.options import Options, serializer
 from checkpointers.records import Names
-from checkpointers.standing import Holder
 from checkpointers.upkeep import Upkeep, now
 from checkpointers.vaults import Vaults
 from checkpointers.versions import next_version
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from checkpointers.database import Database
-    from checkpointers.keyring import Keyring
     from checkpointers.statements import Operation, Statements
 
 T = TypeVar("T")
@@ -49,22 +49,7 @@ _FORKED: Final = (
 )
 
 
-class Options(TypedDict, total=False):
-    """What every saver can be opened with.
-
-    `serde`: another serializer · `memory_bytes`: how much it may remember of the threads that it writes · `keys`: a
-    keyring, which encrypts · `migrating`: also read threads that are not encrypted yet · `on_conflict`: what happens to
-    a run whose thread somebody else moved on: "error", or "fork" to keep both branches.
-    """
-
-    serde: SerializerProtocol | None
-    memory_bytes: int
-    keys: Keyring | None
-    migrating: bool
-    on_conflict: OnConflict
-
-
-class Saver(Upkeep, BaseCheckpointSaver[Any]):
+class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
     """A LangGraph checkpointer that stores only what is new; sync and async, for many threads and loops."""
 
     def __init__(self, database: Database, **options: Unpack[Options]) -> None:
@@ -72,15 +57,15 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
         if not hasattr(database, "exclusive"):
             msg = f"a saver is made with {type(self).__name__}.open(…), not from a {type(database).__name__}"
             raise CheckpointerError(msg)
-        super().__init__(serde=options.get("serde"))
+        super().__init__(serde=serializer(options.get("serde"), options.get("types", ())))
         self.database = database
         self.on_conflict: OnConflict = options.get("on_conflict", "error")
         self.vaults = Vaults(options.get("keys"), migrating=options.get("migrating", False))
-        self.heart = Heart(self._renew)
         self._memory = Memory(options.get("memory_bytes", DEFAULT_MEMORY))
         self._names = Names()
         self._codec: Codec | None = None
         self._groups = Groups()
+        self._desk = Desk(database, self._memory, self._tools)
 
     # The contract of LangGraph.
 
@@ -190,11 +175,11 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
 
     def _new_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
-    ) -> write.NewWrites:
+    ) -> rows.NewWrites:
         place = place_of(config)
-        return write.NewWrites(place, writes, task, path, self._token(place.thread))
+        return rows.NewWrites(place, writes, task, path, self._token(place.thread))
 
-    def _put_writes(self, new: write.NewWrites) -> None:
+    def _put_writes(self, new: rows.NewWrites) -> None:
         waiting = Waiting(new)
         self._groups.join(waiting)
         if self._groups.worth_waiting(new):
@@ -306,34 +291,7 @@ class Saver(Upkeep, BaseCheckpointSaver[Any]):
         its lease. A holder that was taken over fails at its next write with `LeaseLostError`; the lease of one that
         died is over after `ttl` seconds by the clock of the database.
         """
-        return Lease(self, str(thread), ttl=ttl, owner=owner, if_busy=if_busy, timeout=timeout)
-
-    def take(self, thread: str, ask: leases.Ask) -> leases.Taken | Holder:
-        """Take a thread for a lease, or give who has it; what this process remembers of the thread stays true."""
-        with self._memory.hold(thread) as memory:
-            taken = self.database.exclusive(lambda: leases.take(self._tools(), thread, ask, now()))
-            known = memory.standing
-            if isinstance(taken, Holder):
-                return taken
-            if known is not None and known.stamp == taken.before and taken.after == taken.before + 1:
-                known.stamp = taken.after
-                memory.holder = Holder(ask.token, ask.owner, 0, 0, taken.epoch, expired=False)
-            else:
-                memory.forget()
-        return taken
-
-    def release(self, thread: str, token: bytes) -> None:
-        """Give back a thread that was taken with this token."""
-        with self._memory.hold(thread) as memory:
-            self.database.exclusive(lambda: leases.release(self._tools(), thread, token))
-            if memory.standing is not None and memory.standing.checkpoints:
-                memory.holder = None if memory.holder and memory.holder.token == token else memory.holder
-            else:
-                memory.forget()
-
-    def _renew(self, lease: Lease) -> bool:
-        ttl = int(lease.ttl * MICROSECONDS)
-        return self.database.run(lambda: leases.renew(self._tools(), lease.thread, lease.token, ttl))
+        return Lease(self._desk, str(thread), ttl=ttl, owner=owner, if_busy=if_busy, timeout=timeout)
 
     # Life.
 
@@ -386,15 +344,15 @@ class _Ready:
         return iter(())
 
 
-Page = tuple[list[read.Loaded], read.Cursor | None]
+Page = tuple[list[read.Loaded], pages.Cursor | None]
 
 
 class _Listing:
     """Where a listing is: pages grow from one checkpoint, so that looking at the newest one reads no other."""
 
-    def __init__(self, tools: Tools, query: read.Query, limit: int | None) -> None:
+    def __init__(self, tools: Tools, query: pages.Query, limit: int | None) -> None:
         self._tools, self._query, self._left = tools, query, limit
-        self._cursor: read.Cursor | None = None
+        self._cursor: pages.Cursor | None = None
         self._size, self._finished = 1, limit is not None and limit <= 0
 
     def more(self) -> bool:
@@ -404,7 +362,7 @@ class _Listing:
     def page(self) -> Statements[Page]:
         """Give the operation that reads the next page."""
         size = self._size if self._left is None else min(self._left, self._size)
-        return read.page(self._tools, self._query, self._cursor, size)
+        return pages.page(self._tools, self._query, self._cursor, size)
 
     def took(self, page: Page) -> list[CheckpointTuple]:
         """Go on behind a page; give what is on it."""
@@ -415,11 +373,11 @@ class _Listing:
         return [_tuple(one) for one in found]
 
 
-def _query(config: RunnableConfig | None, wanted: dict[str, Any] | None, before: RunnableConfig | None) -> read.Query:
+def _query(config: RunnableConfig | None, wanted: dict[str, Any] | None, before: RunnableConfig | None) -> pages.Query:
     place: Place | None = place_of(config) if config else None
     any_ns = config is not None and config["configurable"].get("checkpoint_ns") is None
     start = before["configurable"].get("checkpoint_id") if before else None
-    return read.Query(place, any_ns, wanted or {}, start)
+    return pages.Query(place, any_ns, wanted or {}, start)
 
 
 def _tuple(found: read.Loaded, config: RunnableConfig | None = None) -> CheckpointTuple:

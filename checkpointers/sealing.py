@@ -44,10 +44,6 @@ class Vault(Protocol):
         """Give back what was hidden."""
         ...
 
-    def mark(self, blob: bytes) -> bytes:
-        """Give the part of a sealed blob that stands for all of it."""
-        ...
-
 
 class Digests:
     """The seals of threads that are not encrypted."""
@@ -77,10 +73,6 @@ class Digests:
         """Give it as it is."""
         del place
         return bytes(blob)
-
-    def mark(self, blob: bytes) -> bytes:
-        """Give the digest."""
-        return bytes(blob[:SEAL_BYTES])
 
 
 def element_place(thread: int, channel: int, number: int) -> bytes:

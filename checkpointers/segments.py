@@ -45,11 +45,19 @@ class Segment:
     __slots__ = ("_body", "_ends", "_lengths", "prefix", "whole")
 
     def __init__(self, raw: bytes) -> None:
-        """Open the raw form of a sealed row."""
+        """Open the raw form of a sealed row; raises `ValueError` for anything else."""
         end = 5 + int.from_bytes(raw[1:5], "big")
-        self.prefix, self._lengths = ormsgpack.unpackb(raw[5:end])
-        self.whole = all(self._lengths)
+        match ormsgpack.unpackb(raw[5:end]):
+            case [bytes(prefix), list(lengths)] if len(lengths) == SEAL and all(type(n) is int for n in lengths):
+                self.prefix, self._lengths = prefix, lengths
+            case _:
+                msg = "a damaged row of elements"
+                raise ValueError(msg)
+        self.whole = all(lengths)
         self._body = raw[end:]
+        if sum(length - len(prefix) if length else 0 for length in lengths) != len(self._body):
+            msg = "a row of elements that was cut"
+            raise ValueError(msg)
         self._ends: list[int] = []
 
     def payload(self, index: int) -> bytes:

@@ -20,7 +20,8 @@ from checkpointers.errors import (
     ReadOnlyError,
     StorageError,
 )
-from checkpointers.saver import Options, Saver
+from checkpointers.options import Options
+from checkpointers.saver import Saver
 from checkpointers.statements import DUPLICATE, Append, Change, Delete, Many, Operation, Request, Rows, drive
 from checkpointers.upkeep import now
 

@@ -70,6 +70,12 @@ class Thread:
         return Stack(lambda number, body: vault.open(element_place(key, channel, number), body))
 
 
+def holder_of(row: Sequence[Any]) -> Holder:
+    """Make a holder of the columns of a lease, and whether it is over."""
+    token, owner, since, until, epoch, expired = row
+    return Holder(bytes(token), decoded(owner), since, until, epoch, bool(expired))
+
+
 def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, int] | None = None) -> tuple[Any, ...]:
     """Make the columns of a thread's row; `counts` of the elements may be ahead of those it was read with."""
     numbers = (

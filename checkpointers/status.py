@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from checkpointers.records import FAILED, INTERRUPTED
 
-Status = Literal["waiting", "failed", "pending", "done"]
+Status = Literal["waiting", "failed", "pending", "done", "damaged", "shredded"]
 PENDING: Final = 1
 BESIDE: Final = 2
 _BRANCH: Final = "branch:to:"

@@ -12,13 +12,14 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from checkpointers.errors import KeyringError, UnencryptedError
+from checkpointers.errors import KeyringError, ShreddedError, UnencryptedError
 from checkpointers.sealing import BrokenSealError, Digests, Vault
 
 if TYPE_CHECKING:
     from checkpointers.keyring import Keyring
 
 DATA_KEY_BYTES: Final = 32
+WRAPPED: Final = 0x01
 KEPT: Final = 4_096
 _DIGESTS: Final = Digests()
 
@@ -42,23 +43,24 @@ class Vaults:
     def rewrapped(self, thread: int, wrapped: bytes) -> tuple[bytes, bytes]:
         """Give the row of a thread's key under the newest master key."""
         keyring = self._ring()
-        return self._kept(thread, keyring.wrap(keyring.unwrap(wrapped, _place(thread)), _place(thread)))[1]
+        key = self._unwrapped(thread, f"#{thread}", wrapped)
+        return self._kept(thread, keyring.wrap(key, _place(thread)), key)[1]
+
+    def master_of(self, wrapped: bytes) -> bytes:
+        """Name the master key that a thread's key is wrapped under."""
+        return self._ring().key_id_of(wrapped).encode()
 
     def of(self, thread: int, name: str, wrapped: bytes | None) -> Vault:
         """Give the vault of a stored thread."""
+        if wrapped == b"":
+            raise ShreddedError(name)
         if wrapped is None:
             if self.keyring is not None and not self.migrating:
                 raise UnencryptedError(name)
             return _DIGESTS
         with self._lock:
             vault = self._opened.get((thread, wrapped))
-        if vault is None:
-            try:
-                vault = self._cipher(thread, wrapped, self._ring(name).unwrap(wrapped, _place(thread)))
-            except BrokenSealError as error:
-                msg = f"the key of thread {name!r} does not open: {error}"
-                raise KeyringError(msg) from error
-        return vault
+        return vault or self._cipher(thread, wrapped, self._unwrapped(thread, name, wrapped))
 
     def forget(self, thread: int) -> None:
         """Drop the keys of a thread."""
@@ -72,10 +74,15 @@ class Vaults:
             raise KeyringError(msg)
         return self.keyring
 
-    def _kept(self, thread: int, wrapped: bytes, key: bytes | None = None) -> tuple[Vault, tuple[bytes, bytes]]:
-        keyring = self._ring()
-        key = key or keyring.unwrap(wrapped, _place(thread))
-        return self._cipher(thread, wrapped, key), (keyring.key_id_of(wrapped).encode(), wrapped)
+    def _unwrapped(self, thread: int, name: str, wrapped: bytes) -> bytes:
+        try:
+            return self._ring(name).unwrap(wrapped, _place(thread))
+        except BrokenSealError as error:
+            msg = f"the key of thread {name!r} does not open: {error}"
+            raise KeyringError(msg) from error
+
+    def _kept(self, thread: int, wrapped: bytes, key: bytes) -> tuple[Vault, tuple[bytes, bytes]]:
+        return self._cipher(thread, wrapped, key), (self.master_of(wrapped), wrapped)
 
     def _cipher(self, thread: int, wrapped: bytes, key: bytes) -> Vault:
         from checkpointers.cipher import Cipher  # noqa: PLC0415  only who encrypts pays for it
@@ -86,6 +93,11 @@ class Vaults:
             while len(self._opened) > KEPT:
                 self._opened.popitem(last=False)
         return vault
+
+
+def wrapped_by(master: bytes) -> bytes:
+    """Give what a key starts with that is wrapped under a master key."""
+    return bytes([WRAPPED, len(master)]) + master
 
 
 def _place(thread: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,12 +19,12 @@ from checkpointers.sealing import (
     name_seal,
     write_place,
 )
-from checkpointers.standing import STANDING_COLUMNS, Holder, Thread, unpack_standing
+from checkpointers.standing import STANDING_COLUMNS, Thread, holder_of, unpack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.vaults import Vaults
 
 ROOT: Final = ""
-CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "writes", "metadata", "body")
+CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
 NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
 ELEMENT_COLUMNS: Final = ("channel", "n", "body")
@@ -115,8 +115,8 @@ def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
         standing = unpack_standing(key, vault, row[1:_KEY])
     if (name is not None and standing.name != name) or tools.key(standing.name) != key:
         raise IntegrityError(said, None, f"its row says it is thread {standing.name!r}")
-    token, owner, since, until, epoch, expired = row[_KEY + 1 :]
-    holder = Holder(bytes(token), decoded(owner), since, until, epoch, bool(expired)) if token is not None else None
+    held = row[_KEY + 1 :]
+    holder = holder_of(held) if held[0] is not None else None
     return Thread(key, standing.name, vault, standing, holder, wrapped)
 
 
@@ -147,11 +147,10 @@ def learn_names(names: Names, *, seal: bool = False) -> Statements[None]:
 def records_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Record]]:
     """Open rows of the checkpoints table, learning names on the way."""
     bodies = [open_checkpoint(thread, row) for row in rows]
-    mark = thread.vault.mark
     for attempt in (1, 2):
         try:
             return [
-                unpack_record(dict(zip(CHECKPOINT_COLUMNS, row, strict=True)), body, mark(row[BODY]), tools.names)
+                unpack_record(dict(zip(CHECKPOINT_COLUMNS, row, strict=True)), body, tools.names)
                 for row, body in zip(rows, bodies, strict=True)
             ]
         except KeyError as error:
@@ -235,10 +234,15 @@ def _newest_of(thread: Thread, ns: bytes) -> Statements[Row | None]:
     return rows[0][:-1]
 
 
+def all_there(thread: Thread, steps: Collection[int]) -> None:
+    """See that all checkpoints of a thread were read, by their steps."""
+    if len(steps) < thread.standing.checkpoints:
+        raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
+
+
 def _look_for_strays(thread: Thread) -> Statements[None]:
     """Nothing has an id that was asked for: see that this is not because the row that has it is damaged."""
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ?", (thread.key,))
     for row in rows:
         open_checkpoint(thread, row)
-    if len(rows) < thread.standing.checkpoints:
-        raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
+    all_there(thread, {row[STEP] for row in rows})

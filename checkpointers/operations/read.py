@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-import ormsgpack
-
 from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
-from checkpointers.compression import PLAIN
-from checkpointers.errors import IncompleteRecordError, UnreadableValueError
+from checkpointers.errors import IncompleteRecordError, StrictReadingError, UnreadableValueError
+from checkpointers.errors import at as where
 from checkpointers.keys import key_of
-from checkpointers.lineage import Ancestor, delta_history
+from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
-    ROOT,
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
-    SELECT_THREAD,
     SELECT_WRITES,
-    STEP,
     TALLY,
     Place,
     Tools,
@@ -28,7 +23,6 @@ from checkpointers.operations.common import (
     checkpoint_row,
     find_thread,
     metadata_of,
-    open_thread,
     records_of,
     writes_of,
 )
@@ -38,10 +32,9 @@ from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.segments import MissingElementError, Stack, start_of
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.tally import rows_in
 
-SCANNED: Final = 256
 NOTHING: Final = Stack()
-THREADS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +50,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """What a listing asks for; `place` None means all threads."""
-
-    place: Place | None
-    any_ns: bool
-    filter: Mapping[str, Any] = field(default_factory=dict)
-    before: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """Where the next page of a listing starts: below this step of this thread; `others` come after it."""
-
-    thread: Thread | None
-    step: int
-    by_id: bool = False
-    others: tuple[Thread, ...] = ()
-    after: tuple[int, int] = (2**62, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """A reference and where it was found, so that an error can name it."""
 
     thread: str
@@ -110,32 +82,8 @@ def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[A
     records = (yield from records_of(tools, thread, [row])) if thread is not None and row is not None else []
     if thread is None or not records or name not in records[0].refs:
         return default
-    want = _Wanted(place.thread, records[0].step, name, records[0].refs[name])
+    want = Wanted(place.thread, records[0].step, name, records[0].refs[name])
     return join(tools, want, (yield from fetch(tools, thread, [want])))
-
-
-def page(
-    tools: Tools, query: Query, cursor: Cursor | None, limit: int
-) -> Statements[tuple[list[Loaded], Cursor | None]]:
-    """Read the next checkpoints of a listing, newest first, and where to go on; no cursor: it is finished."""
-    at = cursor or (yield from _first(tools, query))
-    while at is not None and at.thread is not None:
-        size = SCANNED if query.filter else limit
-        thread = at.thread
-        rows = yield _below(thread, query, at, size)
-        chosen = [row for row in rows if _matches(thread, row, query.filter)][:limit]
-        found = yield from load(tools, thread, chosen)
-        following: Cursor | None
-        if len(chosen) == limit:
-            following = replace(at, step=chosen[-1][STEP])
-        elif len(rows) == size:
-            following = replace(at, step=rows[-1][STEP])
-        else:
-            following = yield from _next_thread(tools, query, at)
-        if found or following is None:
-            return found, following
-        at = following
-    return [], None
 
 
 def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Loaded]]:
@@ -145,9 +93,9 @@ def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[L
     records = yield from records_of(tools, thread, rows)
     pending = yield from pending_writes(tools, thread, rows, records)
     name = thread.name
-    wanted = [_Wanted(name, r.step, channel, ref) for r in records for channel, ref in r.refs.items()]
+    wanted = [Wanted(name, r.step, channel, ref) for r in records for channel, ref in r.refs.items()]
     wanted += [
-        _Wanted(name, record.step, write.channel, write.ref)
+        Wanted(name, record.step, write.channel, write.ref)
         for record, tasks in zip(records, pending, strict=True)
         for task in tasks
         for write in task.writes
@@ -170,7 +118,9 @@ def pending_writes(
     result = []
     for row, record, (_, ns, checkpoint) in zip(rows, records, keys, strict=True):
         written = by_checkpoint.get((ns, checkpoint), [])
-        if len(written) < row[TALLY]:
+        with checked(thread.name, "the checkpoint's row", record.step):
+            counted = rows_in(row[TALLY])
+        if len(written) < counted:
             raise IncompleteRecordError(thread=thread.name, step=record.step, channel="(writes)")
         result.append((yield from writes_of(tools, thread, written)))
     return result
@@ -184,7 +134,7 @@ class Shelf:
     recipes: dict[tuple[int, Any], Ref]
 
 
-def fetch(tools: Tools, thread: Thread, wanted: Iterable[_Wanted]) -> Statements[Shelf]:
+def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[Shelf]:
     """Read every element that these references need, each once, in one request; in two if some have recipes."""
     refs = [(tools.names.keys[want.channel], want.ref) for want in wanted]
     long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)}
@@ -212,10 +162,10 @@ def _loaded(
 ) -> Loaded:
     name = thread.name
     values = {
-        channel: join(tools, _Wanted(name, record.step, channel, ref), shelf) for channel, ref in record.refs.items()
+        channel: join(tools, Wanted(name, record.step, channel, ref), shelf) for channel, ref in record.refs.items()
     }
     pending = [
-        (task, write.channel, join(tools, _Wanted(name, record.step, write.channel, write.ref), shelf))
+        (task, write.channel, join(tools, Wanted(name, record.step, write.channel, write.ref), shelf))
         for task, write in in_order(tasks)
     ]
     checkpoint: dict[str, Any] = {
@@ -234,7 +184,7 @@ def _loaded(
     return Loaded(name, record, metadata, checkpoint, pending, is_head=stands)
 
 
-def join(tools: Tools, want: _Wanted, shelf: Shelf) -> Any:
+def join(tools: Tools, want: Wanted, shelf: Shelf) -> Any:
     """Put one value together; an error names its place."""
     key = tools.names.keys[want.channel]
     ref = shelf.recipes[key, tuple(want.ref)] if is_recipe(want.ref) else want.ref
@@ -242,99 +192,12 @@ def join(tools: Tools, want: _Wanted, shelf: Shelf) -> Any:
         return tools.codec.join(ref, shelf.stacks.get(key, NOTHING))
     except MissingElementError as error:
         raise IncompleteRecordError(thread=want.thread, step=want.step, channel=want.channel) from error
+    except StrictReadingError as error:
+        error.where = f"channel {want.channel!r} of {where(want.thread, want.step)}"
+        raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise UnreadableValueError(thread=want.thread, step=want.step, channel=want.channel, reason=reason) from error
-
-
-def _matches(thread: Thread, row: Row, wanted: Mapping[str, Any]) -> bool:
-    if not wanted:
-        return True
-    metadata = unpacked(metadata_of(thread, row))
-    return all(metadata.get(key) == value for key, value in wanted.items())
-
-
-def _needles(wanted: Mapping[str, Any]) -> list[list[bytes]]:
-    """Give, for each entry of a filter, the bytes that matching metadata contains, so that the database can look.
-
-    Only what packs in one way, or in a few, is looked for; the answer is checked again after reading in any case.
-    """
-    found = []
-    for key, value in wanted.items():
-        if isinstance(value, str):
-            forms: list[Any] = [value]
-        elif isinstance(value, bool | int | float):
-            forms = [form for form in (value, float(value), *_integers(value)) if form == value]
-        else:
-            continue
-        name = ormsgpack.packb(key)
-        found.append(list(dict.fromkeys(name + ormsgpack.packb(form) for form in forms)))
-    return found
-
-
-def _integers(value: float) -> list[Any]:
-    """Give the integer and the truth value that equal a number."""
-    if value not in (0, 1) and not float(value).is_integer():
-        return []
-    return [int(value), *([bool(value)] if value in (0, 1) else ())]
-
-
-def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
-    if query.place is None:
-        return (yield from _next_thread(tools, query, Cursor(None, 0)))
-    thread = yield from find_thread(tools, query.place.thread)
-    if thread is None:
-        return None
-    step = (yield from _step_before(thread.key, query)) if query.before else _HIGHEST
-    return Cursor(thread, step or _HIGHEST, by_id=step is None)
-
-
-_HIGHEST: Final = 2**31 - 1
-
-
-def _step_before(thread: int, query: Query) -> Statements[int | None]:
-    """Give the step of the checkpoint that a listing starts below, None if it is not stored.
-
-    Its namespace may be another one: a subgraph asks for what it had before a checkpoint of its parent graph.
-    """
-    rows = yield Statement(
-        "SELECT step FROM cp_checkpoints WHERE thread = ? AND id = ? ORDER BY ns = ? DESC, step LIMIT 1",
-        (thread, key_of(query.before or ""), key_of(query.place.ns if query.place else ROOT)),
-    )
-    return int(rows[0][0]) if rows else None
-
-
-def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Cursor | None]:
-    """Go on with the next thread, the last changed first, when a listing is about all of them."""
-    if query.place is not None:
-        return None
-    if cursor.others:
-        return replace(cursor, thread=cursor.others[0], step=_HIGHEST, by_id=True, others=cursor.others[1:])
-    rows = yield Statement(
-        f"{SELECT_THREAD} WHERE t.updated_at < ? OR (t.updated_at = ? AND t.thread < ?)"
-        f" ORDER BY t.updated_at DESC, t.thread DESC LIMIT {THREADS:d}",
-        (cursor.after[0], *cursor.after),
-    )
-    if not rows:
-        return None
-    found = [open_thread(tools, row) for row in rows]
-    after = (found[-1].standing.updated_at, found[-1].key)
-    return Cursor(found[0], _HIGHEST, by_id=True, others=tuple(found[1:]), after=after)
-
-
-def _below(thread: Thread, query: Query, cursor: Cursor, limit: int) -> Statement:
-    params: list[Any]
-    sql, params = f"{SELECT_CHECKPOINT} WHERE thread = ? AND step < ?", [thread.key, cursor.step]
-    if query.place is not None and not query.any_ns:
-        sql, params = sql + " AND ns = ?", [*params, key_of(query.place.ns)]
-    if query.place is not None and query.place.id:
-        sql, params = sql + " AND id = ?", [*params, key_of(query.place.id)]
-    if query.before and cursor.by_id:
-        sql, params = sql + " AND id < ?", [*params, key_of(query.before)]
-    for needles in _needles(query.filter):
-        found = " OR ".join(["instr(metadata, ?) > 0"] * len(needles))
-        sql, params = f"{sql} AND ({found} OR substr(metadata, 1, 1) <> ?)", [*params, *needles, PLAIN]
-    return Statement(f"{sql} ORDER BY step DESC LIMIT {limit:d}", params)
 
 
 def history_of(
@@ -347,9 +210,12 @@ def history_of(
     if thread is None or row is None:
         return empty
     (target,) = yield from records_of(tools, thread, [row])
-    bases = yield from delta_history(target, channels, ancestors(tools, thread, target.ns))
+    try:
+        bases = yield from delta_history(target, channels, ancestors(tools, thread, target.ns))
+    except MissingAncestorError as error:
+        raise IncompleteRecordError(thread=thread.name, step=target.step, channel=str(error)) from error
     wanted = [
-        _Wanted(place.thread, target.step, channel, ref)
+        Wanted(place.thread, target.step, channel, ref)
         for channel, base in bases.items()
         for ref in [base.seed, *(ref for _, ref in base.writes)]
         if ref is not None
@@ -357,7 +223,7 @@ def history_of(
     shelf = yield from fetch(tools, thread, wanted)
 
     def value(channel: str, ref: Ref) -> Any:
-        return join(tools, _Wanted(place.thread, target.step, channel, ref), shelf)
+        return join(tools, Wanted(place.thread, target.step, channel, ref), shelf)
 
     return {
         channel: (

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
+from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
-from checkpointers.lineage import Ancestor, bases_of, nearest, refs_of
+from checkpointers.lineage import Ancestor, MissingAncestorError, bases_of, nearest, refs_of
 from checkpointers.operations.common import (
     BODY,
     DELETE_ELEMENTS,
@@ -25,6 +26,7 @@ from checkpointers.operations.common import (
     STEP,
     TALLY,
     Tools,
+    all_there,
     checked,
     find_thread,
     metadata_of,
@@ -32,9 +34,9 @@ from checkpointers.operations.common import (
     records_of,
     writes_of,
 )
+from checkpointers.operations.rows import sealed_row
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.operations.whole import erase, locked, restand
-from checkpointers.operations.write import sealed_row
 from checkpointers.records import Record, TaskWrites, pack_record
 from checkpointers.retention import Line, moment
 from checkpointers.sealing import element_place
@@ -42,6 +44,7 @@ from checkpointers.segments import SEAL, Stack, start_of
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.status import BESIDE
+from checkpointers.tally import kinds_in, rows_in
 
 MAX_NUMBER: Final = 2**31
 SCANNED_AT_A_TIME: Final = 1_000
@@ -79,6 +82,12 @@ def contents_of(tools: Tools, thread: Thread) -> Statements[Contents]:
         place = (bytes(row[0]), bytes(row[1]))
         writes.setdefault(place, []).append(task)
         sizes[place] = sizes.get(place, 0) + len(row[-1])
+    all_there(thread, {record.step for record in records})
+    for row, record in zip(rows, records, strict=True):
+        with checked(name := thread.name, "the checkpoint's row", record.step):
+            counted = rows_in(row[TALLY])
+        if len(writes.get((bytes(row[NS]), bytes(row[ID])), ())) < counted:
+            raise IncompleteRecordError(thread=name, step=record.step, channel="(writes)")
     return Contents(thread, rows, records, writes, sizes)
 
 
@@ -94,13 +103,16 @@ def lines(found: Contents) -> list[Line]:
     return result
 
 
-def drop(tools: Tools, name: str, dropped: Collection[int]) -> Statements[int]:
-    """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed."""
+def drop(tools: Tools, name: str, dropped: Collection[int], *, strict: bool = True) -> Statements[int]:
+    """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed.
+
+    What is kept keeps all that it needs of them, or nothing happens; unless not `strict`, of a thread that is damaged.
+    """
     thread = (yield from locked(tools, name)) if dropped else None
     if thread is None:
         return 0
     found = yield from contents_of(tools, thread)
-    cut = _cut(found, dropped)
+    cut = _cut(found, dropped, strict=strict)
     before = yield from _bytes(thread.key)
     yield from _relink(tools, found, cut.changed)
     yield Many(
@@ -121,6 +133,14 @@ def drop(tools: Tools, name: str, dropped: Collection[int]) -> Statements[int]:
     return before - (yield from _bytes(thread.key))
 
 
+def settled(tools: Tools, name: str) -> Statements[None]:
+    """Remove what nothing of a thread refers to, and make true what its own row says."""
+    thread = yield from locked(tools, name)
+    if thread is not None:
+        yield from _collect(tools, (yield from contents_of(tools, thread)))
+        yield from _settle(thread)
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A thread before and after some of its checkpoints go: those, the kept ones that change, and all that stays."""
@@ -130,13 +150,13 @@ class Cut:
     stay: Contents
 
 
-def _cut(found: Contents, dropped: Collection[int]) -> Cut:
+def _cut(found: Contents, dropped: Collection[int], *, strict: bool = True) -> Cut:
     """Work out what dropping these steps leaves."""
     steps = set(dropped)
     gone = [record for record in found.records if record.step in steps]
     kept = [record for record in found.records if record.step not in steps]
     places = {(key_of(record.ns), key_of(record.id)) for record in gone}
-    changed = {record.step: record for record in _relinked(found, kept)}
+    changed = {record.step: record for record in _relinked(found, kept, strict=strict)}
     stay = replace(
         found,
         records=[changed.get(record.step, record) for record in kept],
@@ -145,7 +165,7 @@ def _cut(found: Contents, dropped: Collection[int]) -> Cut:
     return Cut(gone, list(changed.values()), stay)
 
 
-def _relinked(found: Contents, kept: Sequence[Record]) -> list[Record]:
+def _relinked(found: Contents, kept: Sequence[Record], *, strict: bool) -> list[Record]:
     """Give the kept checkpoints whose parent goes, with what they need of it and their nearest kept ancestor."""
     by_ns: dict[str, dict[str, Ancestor]] = {}
     for record in found.records:
@@ -154,18 +174,21 @@ def _relinked(found: Contents, kept: Sequence[Record]) -> list[Record]:
     for record in kept:
         ids.setdefault(record.ns, set()).add(record.id)
     above = {record.step: nearest(record, by_ns[record.ns], ids[record.ns]) for record in kept}
-    return [
-        replace(
-            record,
-            parent=(parent := above[record.step]),
-            chain=by_ns[record.ns][parent][0].mark if parent else b"",
-            bases=bases_of(record, by_ns[record.ns]),
-            trail={},
-            relinked=True,
-        )
-        for record in kept
-        if record.parent in by_ns[record.ns] and record.parent not in ids[record.ns]
-    ]
+    try:
+        return [
+            replace(
+                record,
+                parent=(parent := above[record.step]),
+                chain=by_ns[record.ns][parent][0].mark if parent else b"",
+                bases=bases_of(record, by_ns[record.ns], strict=strict),
+                trail={},
+                relinked=True,
+            )
+            for record in kept
+            if record.parent in by_ns[record.ns] and record.parent not in ids[record.ns]
+        ]
+    except MissingAncestorError as error:
+        raise IncompleteRecordError(thread=found.thread.name, step=error.args[0], channel=None) from error
 
 
 def _relink(tools: Tools, found: Contents, changed: Sequence[Record]) -> Statements[None]:
@@ -174,7 +197,7 @@ def _relink(tools: Tools, found: Contents, changed: Sequence[Record]) -> Stateme
     for record in changed:
         old = before[record.step]
         row = sealed_row(
-            found.thread, record, flags=old[FLAGS], writes=old[TALLY], metadata=old[METADATA],
+            found.thread, record, flags=old[FLAGS], tally=old[TALLY], metadata=old[METADATA],
             body=pack_record(record, tools.names),
         )  # fmt: skip
         rows.append((row[PARENT], row[BODY], found.thread.key, row[NS], row[STEP]))
@@ -302,11 +325,7 @@ def _settle(thread: Thread) -> Statements[None]:
     for row in kept[:1]:
         after.head, after.head_id, after.flags = row[STEP], bytes(row[ID]), row[FLAGS]
         after.metadata = metadata_of(thread, row)
-        written = yield Statement(
-            "SELECT kinds FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?", (key, key_of(ROOT), row[ID])
-        )
-        for (kinds,) in written:
-            after.kinds |= kinds
+        after.kinds = kinds_in(row[TALLY])
     after.size = yield from _bytes(key)
     counted = yield Statement("SELECT count(*) FROM cp_checkpoints WHERE thread = ?", (key,))
     after.checkpoints = counted[0][0]

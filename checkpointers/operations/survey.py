@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from checkpointers.codec import unpacked
-from checkpointers.keys import key_of
+from checkpointers.errors import IntegrityError, ShreddedError
 from checkpointers.operations.common import (
     FLAGS,
     SELECT_CHECKPOINT,
     SELECT_THREAD,
+    TALLY,
     Tools,
+    all_there,
+    checked,
     find_thread,
     learn_names,
     metadata_of,
@@ -22,9 +25,10 @@ from checkpointers.operations.common import (
 from checkpointers.operations.whole import locked, restand
 from checkpointers.records import Record
 from checkpointers.retention import moment
-from checkpointers.standing import Thread
+from checkpointers.standing import NO_METADATA, Thread
 from checkpointers.statements import Row, Statement, Statements
 from checkpointers.status import BESIDE, Status, status_of
+from checkpointers.tally import kinds_in
 from checkpointers.threads import StepInfo, ThreadInfo, Usage, when
 
 CHECKPOINTS: Final = "(checkpoints)"
@@ -56,13 +60,19 @@ def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
     for row in rows:
         if wanted.limit is not None and len(found) >= wanted.limit:
             break
-        info = _info(open_thread(tools, row))
+        info = _info(tools, row)
         if _fits(info, wanted):
             found.append(info)
     return found
 
 
-def _info(thread: Thread) -> ThreadInfo:
+def _info(tools: Tools, row: Row) -> ThreadInfo:
+    """Tell what a thread's row says; of one that cannot be opened, that it is there."""
+    try:
+        thread = open_thread(tools, row)
+    except (IntegrityError, ShreddedError) as error:
+        status: Status = "shredded" if isinstance(error, ShreddedError) else "damaged"
+        return ThreadInfo(f"#{row[0]}", status, 0, 0, 0, moment(0), moment(0), (), (), NO_METADATA)
     at, holder = thread.standing, thread.holder
     return ThreadInfo(
         thread.name, status_of(at.flags, at.kinds), at.head, at.checkpoints, at.size, moment(at.created_at),
@@ -85,27 +95,20 @@ def steps(tools: Tools, name: str, ns: str | None) -> Statements[list[StepInfo]]
     thread = yield from find_thread(tools, name)
     if thread is None:
         return []
-    where, params = ("", (thread.key,)) if ns is None else (" AND ns = ?", (thread.key, key_of(ns)))
-    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ?{where} ORDER BY step", params)
+    # Those of other namespaces are read too: a row that is damaged may seem to be of one of them.
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? ORDER BY step", (thread.key,))
     records = yield from records_of(tools, thread, rows)
-    special = yield Statement(
-        f"SELECT ns, checkpoint, kinds FROM cp_writes WHERE thread = ?{where} AND kinds <> 0", params
-    )
-    kinds: dict[tuple[bytes, bytes], int] = {}
-    for space, checkpoint, bits in special:
-        place = (bytes(space), bytes(checkpoint))
-        kinds[place] = kinds.get(place, 0) | bits
-    return [
-        _step(thread, row, record, kinds.get((key_of(record.ns), key_of(record.id)), 0))
-        for row, record in zip(rows, records, strict=True)
-    ]
+    all_there(thread, {record.step for record in records})
+    return [_step(thread, row, record) for row, record in zip(rows, records, strict=True) if ns in (None, record.ns)]
 
 
-def _step(thread: Thread, row: Row, record: Record, kinds: int) -> StepInfo:
+def _step(thread: Thread, row: Row, record: Record) -> StepInfo:
     metadata = unpacked(metadata_of(thread, row))
+    with checked(thread.name, "the checkpoint's row", record.step):
+        status = status_of(row[FLAGS], kinds_in(row[TALLY]))
     return StepInfo(
-        record.step, record.id, record.parent, when(record.ts, moment(record.at)), metadata.get("source", ""),
-        status_of(row[FLAGS], kinds), metadata, record.ns, record.versions, record.seen, bool(row[FLAGS] & BESIDE),
+        record.step, record.id, record.parent, when(record.ts, moment(record.at)), metadata.get("source", ""), status,
+        metadata, record.ns, record.versions, record.seen, bool(row[FLAGS] & BESIDE),
     )  # fmt: skip
 
 
@@ -113,7 +116,7 @@ def usage(tools: Tools, name: str | None) -> Statements[list[Usage]]:
     """Say where the bytes are, the largest first."""
     yield from learn_names(tools.names)
     if name is None:
-        known = {row[0]: open_thread(tools, row).name for row in (yield Statement(SELECT_THREAD))}
+        known = {row[0]: _info(tools, row).thread for row in (yield Statement(SELECT_THREAD))}
     else:
         known = {tools.key(name): name}
     where, params = ("", ()) if name is None else (" WHERE thread = ?", (tools.key(name),))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from checkpointers.errors import IncompleteRecordError
 from checkpointers.operations.common import (
     AT,
     CHECKPOINT_COLUMNS,
@@ -25,7 +27,7 @@ from checkpointers.operations.common import (
 )
 from checkpointers.operations.guard import BEGIN, SET_STANDING, refusal
 from checkpointers.sealing import Vault, checkpoint_place, element_place, metadata_place, write_place
-from checkpointers.standing import Standing, Thread, pack_standing
+from checkpointers.standing import Holder, Standing, Thread, holder_of, pack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 
 TABLES: Final = ("cp_elements", "cp_writes", "cp_heads", "cp_checkpoints", "cp_keys", "cp_threads")
@@ -50,21 +52,30 @@ def restand(thread: Thread, after: Standing) -> Statements[None]:
     yield Statement(SET_STANDING, (*pack_standing(thread.key, thread.vault, after), thread.key))
 
 
-def delete_thread(tools: Tools, name: str, token: bytes | None, now: int) -> Statements[None]:
-    """Remove everything of a thread; roots before leaves. What somebody else holds stays, with a refusal."""
-    thread = yield from locked(tools, name)
-    if thread is None:
-        return
-    holder = thread.holder
+def may_change(tools: Tools, name: str, token: bytes | None) -> Statements[Holder | None]:
+    """See that nobody else holds a thread; give who does. The thread need not be readable."""
+    rows = yield Statement(
+        "SELECT token, owner, since, until, epoch, until < cp_clock() FROM cp_leases"
+        " WHERE thread = ? AND token IS NOT NULL",
+        (tools.key(name),),
+    )
+    holder = holder_of(rows[0]) if rows else None
     held = holder is not None and not holder.expired
     if (held or token is not None) and (holder is None or holder.token != token):
         raise refusal(name, holder, token)
-    yield from erase(thread.key)
+    return holder
+
+
+def delete_thread(tools: Tools, name: str, token: bytes | None, now: int) -> Statements[None]:
+    """Remove everything of a thread; roots before leaves. What somebody else holds stays, with a refusal."""
+    key = tools.key(name)
+    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    holder = yield from may_change(tools, name, token)
+    yield from erase(key)
     if token is not None:
-        empty = Standing(name, stamp=now, created_at=now, updated_at=now)
-        yield from begin(tools, thread.key, empty)
+        yield from begin(tools, key, Standing(name, stamp=now, created_at=now, updated_at=now))
     elif holder is None:
-        yield Statement("DELETE FROM cp_leases WHERE thread = ?", (thread.key,))
+        yield Statement("DELETE FROM cp_leases WHERE thread = ?", (key,))
 
 
 def erase(key: int) -> Statements[None]:
@@ -93,32 +104,50 @@ def copy_thread(tools: Tools, source: str, target: str, now: int) -> Statements[
     vault, begun = yield from begin(tools, key, standing)
     if not begun:
         return "exists"
-    yield from move_rows(thread, key, vault)
+    moved = yield from move_rows(thread, key, vault)
+    if moved != thread.standing.checkpoints:
+        raise IncompleteRecordError(thread=source, step=None, channel=None)
     yield Statement(
         "INSERT INTO cp_heads (thread, ns, step) SELECT ?, ns, step FROM cp_heads WHERE thread = ?", (key, thread.key)
     )
     return "done"
 
 
-def move_rows(thread: Thread, key: int, vault: Vault) -> Statements[None]:
-    """Seal every row of a thread anew, for another thread or for another vault, so many at a time."""
-    for table, columns in LEAVES.items():
-        order = PRIMARY[table]
-        marks, names = ", ".join("?" * (len(columns) + 1)), ", ".join(columns)
-        after: tuple[Any, ...] | None = None
-        while True:
-            beyond = f" AND ({', '.join(order)}) > ({', '.join('?' * len(order))})" if after else ""
-            rows = yield Statement(
-                f"SELECT {names} FROM {table} WHERE thread = ?{beyond} ORDER BY {', '.join(order)} LIMIT {MOVED:d}",
-                (thread.key, *(after or ())),
-            )
-            if rows:
-                sealed = [(key, *resealed(thread, table, row, key, vault)) for row in rows]
-                verb = "INSERT INTO" if key != thread.key else "REPLACE INTO"
-                yield Many(f"{verb} {table} (thread, {names}) VALUES ({marks})", sealed, writes=True)
-            if len(rows) < MOVED:
-                break
-            after = tuple(rows[-1][columns.index(name)] for name in order)
+def move_rows(thread: Thread, key: int, vault: Vault) -> Statements[int]:
+    """Seal every row of a thread anew for another one, so many at a time; give how many checkpoints there were."""
+    checkpoints = 0
+    for table in LEAVES:
+        page = yield from page_of(thread.key, table)
+        while page:
+            checkpoints += len(page) if table == "cp_checkpoints" else 0
+            yield insert_into(table, key, [resealed(thread, table, row, key, vault) for row in page])
+            page = yield from page_of(thread.key, table, page[-1])
+    return checkpoints
+
+
+def insert_into(table: str, key: int, rows: Sequence[Row]) -> Many:
+    """Insert rows into one of the tables of a thread."""
+    columns = LEAVES[table]
+    marks = ", ".join("?" * (len(columns) + 1))
+    sql = f"INSERT INTO {table} (thread, {', '.join(columns)}) VALUES ({marks})"
+    return Many(sql, [(key, *row) for row in rows], writes=True)
+
+
+def page_of(key: int, table: str, after: Row | None = None) -> Statements[Sequence[Row]]:
+    """Read the next rows of a table of a thread, in the order of its key."""
+    columns, order = LEAVES[table], PRIMARY[table]
+    beyond = f" AND ({', '.join(order)}) > ({', '.join('?' * len(order))})" if after else ""
+    rows = yield Statement(
+        f"SELECT {', '.join(columns)} FROM {table} WHERE thread = ?{beyond}"
+        f" ORDER BY {', '.join(order)} LIMIT {MOVED:d}",
+        (key, *(primary_of(table, after) if after else ())),
+    )
+    return rows
+
+
+def primary_of(table: str, row: Row) -> tuple[Any, ...]:
+    """Give the key columns of a row, without the thread."""
+    return tuple(row[LEAVES[table].index(name)] for name in PRIMARY[table])
 
 
 def resealed(thread: Thread, table: str, row: Row, key: int, vault: Vault) -> Row:

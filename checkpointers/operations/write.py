@@ -21,30 +21,27 @@ from checkpointers.operations.common import (
     METADATA,
     NS,
     ROOT,
-    SELECT_WRITES,
-    WRITE_COLUMNS,
     Place,
     Tools,
     checkpoint_row,
     find_thread,
     intern,
     records_of,
-    writes_of,
 )
 from checkpointers.operations.guard import Growth, Head, append, entitled
-from checkpointers.operations.storing import Elements, finish, store_value, store_write
-from checkpointers.records import KNOWN_KEYS, Record, TaskWrites, Write, names_in, pack_record, pack_writes
-from checkpointers.sealing import checkpoint_place, metadata_place, write_place
+from checkpointers.operations.rows import NewWrites, Rows, inserts, sealed_row, write_rows
+from checkpointers.operations.storing import Elements, finish, store_value
+from checkpointers.records import KNOWN_KEYS, Record, mark_of, names_in, pack_record
+from checkpointers.sealing import metadata_place
 from checkpointers.session import Line
-from checkpointers.standing import Standing, Thread
-from checkpointers.statements import Change, Delete, Insert, Row, Statement, Statements
+from checkpointers.standing import Standing
+from checkpointers.statements import Insert, Row, Statement, Statements
 from checkpointers.status import BESIDE, flags_of
+from checkpointers.tally import kinds_in, rows_in, tally_of
 
 T = TypeVar("T")
 OnConflict = Literal["error", "fork"]
-COUNT_WRITES: Final = "UPDATE cp_checkpoints SET writes = writes + ? WHERE thread = ? AND ns = ? AND id = ?"
 ATTEMPTS: Final = 50
-SPECIAL_INDEX: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,50 +58,11 @@ class NewCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class NewWrites:
-    """The arguments of a `put_writes`."""
-
-    place: Place
-    writes: Sequence[tuple[str, Any]]
-    task: str
-    path: str
-    token: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Stored:
     """What became of a `put`: its step, and whether it stands beside the head."""
 
     step: int
     beside: bool
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows of writes, what they say, and how many of them are new on each checkpoint."""
-
-    rows: list[Row]
-    tasks: list[TaskWrites]
-    fresh: dict[tuple[bytes, bytes], int]
-    replaced: int = 0
-
-    def kinds_on(self, ns: bytes, checkpoint: bytes) -> int:
-        """Tell which special writes are on a checkpoint."""
-        kinds = 0
-        for row, task in zip(self.rows, self.tasks, strict=True):
-            if row[0] == ns and row[1] == checkpoint:
-                kinds |= task.kinds
-        return kinds
-
-    def counted(self, memory: ThreadMemory, besides: bytes | None = None) -> list[Change]:
-        """Count the new rows on their checkpoints, but for one that is stored only now."""
-        counts = [(n, memory.key, ns, id_) for (ns, id_), n in self.fresh.items() if n and id_ != besides]
-        return [Change(COUNT_WRITES, counts)] if counts and memory.exists else []
-
-    @property
-    def bytes(self) -> int:
-        """Give by how much these rows grow the thread."""
-        return sum(len(row[-1]) for row in self.rows) - self.replaced
 
 
 def put(
@@ -141,7 +99,7 @@ def _put(
         beside = _is_beside(standing, new)
         early = yield from _early(memory, new, look=attempt > 0)
         elements = Elements()
-        written = yield from _write_rows(tools, memory, elements, writes=writes, merge=before.merge)
+        written = yield from write_rows(tools, memory, elements, writes=writes, merge=before.merge)
         _note(memory, writes, written)
         parent = yield from _parent(tools, memory, new.place)
         record = yield from _record(tools, memory, elements, new=new, parent=parent)
@@ -149,19 +107,18 @@ def _put(
         record.step, record.at = before.step or standing.steps + 1, now
         if before.mark:
             record.mark, record.relinked = before.mark, True
-        on = early.rows + written.fresh.get((key_of(record.ns), key_of(record.id)), 0)
-        row = _row(tools, memory, record, new=new, writes=on, beside=beside)
-        head = Head(record.step, row[ID], row[FLAGS], pack_metadata(new.metadata), 0)
-        head = replace(head, kinds=early.kinds | written.kinds_on(row[NS], row[ID]))
+        tally = early.tally + written.tallies.get((key_of(record.ns), key_of(record.id)), 0)
+        row = _row(tools, memory, record, new=new, tally=tally, beside=beside)
+        head = Head(record.step, row[ID], row[FLAGS], pack_metadata(new.metadata), kinds_in(tally))
         growth = Growth(
             steps=max(standing.steps, record.step),
             checkpoints=0 if before.step else 1,
             size=elements.bytes + len(row[METADATA]) + len(row[BODY]) + written.bytes - before.size,
             head=head if new.place.ns == ROOT and not before.step and not beside else None,
             kinds=_kinds_on_head(standing, written),
-            early=(row[NS], row[ID], early.rows),
+            early=(row[NS], row[ID], rows_in(early.tally)),
         )
-        changes = [*_inserts(written.rows, merge=before.merge), *written.counted(memory, besides=row[ID])]
+        changes = [*inserts(written.rows, merge=before.merge), *written.counted(memory, besides=row[ID])]
         changes.append(Insert("cp_checkpoints", CHECKPOINT_COLUMNS, [row], replace=bool(before.step)))
         if new.place.ns != ROOT and not before.step:
             changes.append(Insert("cp_heads", ("ns", "step"), [(row[NS], record.step)], replace=True))
@@ -204,15 +161,12 @@ def _early(memory: ThreadMemory, new: NewCheckpoint, *, look: bool) -> Statement
     """Give what was written on a checkpoint before it is stored: as remembered, or as a look at the rows tells."""
     if not look or not memory.exists:
         known = memory.written.get((new.place.ns, new.checkpoint["id"]))
-        return Written(None, known.rows, known.kinds) if known else Written()
+        return Written(None, known.tally) if known else Written()
     rows = yield Statement(
         "SELECT kinds FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?",
         (memory.key, key_of(new.place.ns), key_of(new.checkpoint["id"])),
     )
-    kinds = 0
-    for row in rows:
-        kinds |= row[0]
-    return Written(None, len(rows), kinds)
+    return Written(None, sum(tally_of(kinds) for (kinds,) in rows))
 
 
 def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
@@ -222,7 +176,7 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
     for _ in range(ATTEMPTS):
         standing = yield from entitled(tools, memory, thread, writes[0].token)
         elements = Elements()
-        written = yield from _write_rows(tools, memory, elements, writes=writes, merge=merge)
+        written = yield from write_rows(tools, memory, elements, writes=writes, merge=merge)
         yield from finish(memory, elements)
         growth = Growth(
             steps=standing.steps,
@@ -230,7 +184,7 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
             size=elements.bytes + written.bytes,
             kinds=_kinds_on_head(standing, written),
         )
-        changes = [*_inserts(written.rows, merge=merge), *written.counted(memory)]
+        changes = [*inserts(written.rows, merge=merge), *written.counted(memory)]
         answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
         if answer == "done":
             _note(memory, writes, written)
@@ -240,11 +194,11 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
     raise _too_busy(thread)
 
 
-def _kinds_on_head(standing: Standing, written: _Rows) -> int:
+def _kinds_on_head(standing: Standing, written: Rows) -> int:
     return written.kinds_on(key_of(ROOT), standing.head_id) if standing.head else 0
 
 
-def _note(memory: ThreadMemory, writes: Sequence[NewWrites], written: _Rows) -> None:
+def _note(memory: ThreadMemory, writes: Sequence[NewWrites], written: Rows) -> None:
     """Remember what was written on a checkpoint; on one that is not stored yet, that other channels may have been."""
     for new in writes:
         slot = (new.place.ns, str(new.place.id))
@@ -252,53 +206,11 @@ def _note(memory: ThreadMemory, writes: Sequence[NewWrites], written: _Rows) -> 
         if known.channels is not None:
             known.channels.update(channel for channel, _ in new.writes)
     for slot in {(new.place.ns, str(new.place.id)) for new in writes}:
-        key = (key_of(slot[0]), key_of(slot[1]))
-        memory.written[slot].rows += written.fresh.get(key, 0)
-        memory.written[slot].kinds |= written.kinds_on(*key)
+        memory.written[slot].tally += written.tallies.get((key_of(slot[0]), key_of(slot[1])), 0)
 
 
 def _intern_writes(tools: Tools, writes: Sequence[NewWrites]) -> Statements[None]:
     yield from intern(tools.names, (channel for new in writes for channel, _ in new.writes))
-
-
-def _inserts(rows: Sequence[Row], *, merge: bool) -> list[Insert | Delete | Change]:
-    return [Insert("cp_writes", WRITE_COLUMNS, rows, replace=merge)] if rows else []
-
-
-def _write_rows(
-    tools: Tools, memory: ThreadMemory, elements: Elements, *, writes: Sequence[NewWrites], merge: bool
-) -> Statements[_Rows]:
-    """Make one row for each task on each checkpoint, joined with what is stored of it when there may be some."""
-    tasks: dict[tuple[bytes, bytes, bytes], TaskWrites] = {}
-    for new in writes:
-        key = (key_of(new.place.ns), key_of(str(new.place.id)), key_of(new.task))
-        task = TaskWrites(new.task, _numbered(tools, memory, elements, new))
-        tasks[key] = _joined(tasks[key], task) if key in tasks else task
-    fresh, replaced = dict(tasks), 0
-    if merge and memory.exists:
-        thread = memory.as_thread()
-        for key, task in list(tasks.items()):
-            rows = yield Statement(f"{SELECT_WRITES} AND task = ?", (memory.key, *key))
-            for row, before in zip(rows, (yield from writes_of(tools, thread, rows)), strict=True):
-                tasks[key] = _joined(before, task)
-                replaced += len(row[-1])
-                del fresh[key]
-    rows = [(*key, task.kinds, _packed_writes(tools, memory, key, task)) for key, task in tasks.items()]
-    counts: dict[tuple[bytes, bytes], int] = {}
-    for ns, id_, _ in fresh:
-        counts[ns, id_] = counts.get((ns, id_), 0) + 1
-    return _Rows(rows, list(tasks.values()), counts, replaced)
-
-
-def _packed_writes(tools: Tools, memory: ThreadMemory, key: tuple[bytes, bytes, bytes], task: TaskWrites) -> bytes:
-    return memory.vault.seal(write_place(memory.key, key, task.kinds), pack_writes(task, tools.names))
-
-
-def _joined(before: TaskWrites, task: TaskWrites) -> TaskWrites:
-    """Join what a task left before with what it leaves now: a special write is replaced, others stay as they were."""
-    merged = {write.idx: write for write in task.writes}
-    merged.update({write.idx: write for write in before.writes if write.idx >= 0 or write.idx not in merged})
-    return TaskWrites(task.task, [merged[idx] for idx in sorted(merged)])
 
 
 def _parent(tools: Tools, memory: ThreadMemory, place: Place) -> Statements[Record | None]:
@@ -372,24 +284,15 @@ def _updated(checkpoint: Mapping[str, Any]) -> list[str] | None:
     return list(updated) if updated is not None else None
 
 
-def _row(tools: Tools, memory: ThreadMemory, record: Record, *, new: NewCheckpoint, writes: int, beside: bool) -> Row:
+def _row(tools: Tools, memory: ThreadMemory, record: Record, *, new: NewCheckpoint, tally: int, beside: bool) -> Row:
     ns, id_ = key_of(record.ns), key_of(record.id)
     flags = flags_of(new.checkpoint) | (BESIDE if beside else 0)
     metadata = memory.vault.hide(metadata_place(memory.key, ns, id_), pack_metadata(new.metadata))
     body = pack_record(record, tools.names)
-    row = sealed_row(memory, record, flags=flags, writes=writes, metadata=metadata, body=body)
+    row = sealed_row(memory, record, flags=flags, tally=tally, metadata=metadata, body=body)
     if not record.relinked:
-        record.mark = memory.vault.mark(row[BODY])
+        record.mark = mark_of(body)
     return row
-
-
-def sealed_row(
-    of: ThreadMemory | Thread, record: Record, *, flags: int, writes: int, metadata: bytes, body: bytes
-) -> Row:
-    """Make the row of a checkpoint."""
-    key = (key_of(record.ns), record.step, key_of(record.id), key_of(record.parent) if record.parent else None)
-    place = checkpoint_place(of.key, key, record.at, flags=flags, metadata=metadata)
-    return (*key, record.at, flags, writes, metadata, of.vault.seal(place, body))
 
 
 def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
@@ -410,18 +313,6 @@ def _stored_before(tools: Tools, new: NewCheckpoint, *, merge: bool) -> Statemen
         return _Before(merge=merge)
     record = (yield from records_of(tools, thread, [row]))[0]
     return _Before(record.step, record.mark, len(row[METADATA]) + len(row[BODY]), merge)
-
-
-def _numbered(tools: Tools, memory: ThreadMemory, elements: Elements, new: NewWrites) -> list[Write]:
-    return [
-        Write(
-            SPECIAL_INDEX.get(channel, index),
-            channel,
-            store_write(tools, memory, elements, channel=channel, value=value),
-            new.path,
-        )
-        for index, (channel, value) in enumerate(new.writes)
-    ]
 
 
 def _too_busy(thread: str) -> BusyError:

@@ -37,7 +37,7 @@ CREATE TABLE cp_keys (
     master BYTEA NOT NULL,
     key BYTEA NOT NULL
 );
--- A checkpoint: references to elements in place of values, and how many rows of writes are on it.
+-- A checkpoint: references to elements in place of values, and a tally of the rows of writes that are on it.
 CREATE TABLE cp_checkpoints (
     thread BIGINT NOT NULL,
     ns BYTEA NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE cp_checkpoints (
     parent BYTEA,
     at BIGINT NOT NULL,
     flags INTEGER NOT NULL,
-    writes INTEGER NOT NULL,
+    tally BIGINT NOT NULL,
     metadata BYTEA NOT NULL,
     body BYTEA NOT NULL,
     PRIMARY KEY (thread, ns, step)

@@ -37,7 +37,7 @@ CREATE TABLE cp_keys (
     master BLOB NOT NULL,
     key BLOB NOT NULL
 );
--- A checkpoint: references to elements in place of values, and how many rows of writes are on it.
+-- A checkpoint: references to elements in place of values, and a tally of the rows of writes that are on it.
 CREATE TABLE cp_checkpoints (
     thread INTEGER NOT NULL,
     ns BLOB NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE cp_checkpoints (
     parent BLOB,
     at INTEGER NOT NULL,
     flags INTEGER NOT NULL,
-    writes INTEGER NOT NULL,
+    tally INTEGER NOT NULL,
     metadata BLOB NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (thread, ns, step)

@@ -1,0 +1,136 @@
+"""What keeps a database sound and secret: check it, save what is sound, change its keys, throw one away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from checkpointers.errors import CheckpointerError, IntegrityError, KeyringError, ThreadExistsError
+from checkpointers.operations import checking, inspecting, repair
+from checkpointers.operations.checking import Finding
+from checkpointers.operations.common import place_of
+from checkpointers.operations.inspecting import Raw
+from checkpointers.operations.repair import Rotation
+from checkpointers.records import Names
+from checkpointers.upkeep import now
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+    from checkpointers.database import Database
+    from checkpointers.memory import Memory
+    from checkpointers.operations.common import Tools
+    from checkpointers.statements import Operation
+    from checkpointers.vaults import Vaults
+
+T = TypeVar("T")
+
+
+class Care:
+    """Mixed into every saver; each method stands on one operation."""
+
+    database: Database
+    vaults: Vaults
+    _memory: Memory
+
+    def _tools(self) -> Tools:
+        raise NotImplementedError
+
+    def _token(self, thread: str) -> bytes | None:
+        raise NotImplementedError
+
+    def _change(self, thread: str, operation: Operation[T]) -> T:
+        raise NotImplementedError
+
+    def fsck(self, thread: str | None = None) -> list[Finding]:
+        """Check every row of one thread, or of all, against its seal and against the others; changes nothing.
+
+        Each finding names the thread, the step if it is known, what is wrong, and the newest step that is sound.
+        """
+        tools = self._own_tools()
+        unnamed = self.database.read(lambda: checking.names(tools))
+        findings = unnamed if thread is None else []
+        for key, name in self.database.read(lambda: checking.stored_threads(tools, thread)):
+            check = self.database.read(partial(checking.thread, tools, key, name))
+            if check is not None:
+                heads = check.heads()
+                findings += [replace(found, sound=heads[0] if heads else None) for found in check.findings]
+        return findings
+
+    def _own_tools(self) -> Tools:
+        """Give tools that have learned nothing yet: what is remembered of the names may not be what is stored."""
+        return replace(self._tools(), names=Names())
+
+    def recover(self, thread: str, *, into: str) -> int:
+        """Copy all that is sound of a damaged thread into a new one; give the step at which that stands."""
+        step = self._change(into, lambda: repair.recover(self._own_tools(), thread, into, now()))
+        if step is None:
+            raise ThreadExistsError(into)
+        return step
+
+    def rotate(self, *, batch: int = 100) -> Rotation:
+        """Wrap the keys of all threads under the newest master key, so many in a transaction; `migrating`, encrypt too.
+
+        May be stopped at any time and called again. A master key that `by_key` does not name any more opens nothing. A
+        thread that is damaged stays as it is and stops no other; the error about it comes at the end.
+        """
+        if self.vaults.keyring is None:
+            msg = "there is no key to rotate to; open the saver with keys=Keyring(…)"
+            raise KeyringError(msg)
+        tools, newest = self._tools(), self.vaults.keyring.newest.encode()
+        rewrapped, refusals, last = 0, list[CheckpointerError](), -1
+        while (done := self.database.exclusive(partial(repair.rewrap, tools, newest, batch, last))).last is not None:
+            rewrapped, last = rewrapped + done.rewrapped, done.last
+            refusals += [done.refusal] if done.refusal else []
+        encrypted = self._encrypt(tools, batch, refusals) if self.vaults.migrating else 0
+        self._memory.forget()
+        if refusals:
+            raise refusals[0]
+        return Rotation(rewrapped, encrypted, self.database.read(repair.masters))
+
+    def _encrypt(self, tools: Tools, batch: int, refusals: list[CheckpointerError]) -> int:
+        """Encrypt every thread that is not; rebuild the tables, so that nothing of them is left in clear."""
+        encrypted, last = 0, -1
+        while plain := self.database.read(partial(repair.unencrypted, batch, last)):
+            for last in plain:
+                try:
+                    encrypted += self.database.exclusive(partial(repair.encrypt, tools, last))
+                except (IntegrityError, KeyringError) as error:
+                    refusals.append(error)
+        self.database.vacuum(full=True)
+        return encrypted
+
+    def shred(self, thread: str) -> None:
+        """Throw the key of a thread away: what is stored of it, here and in every copy, says nothing any more."""
+        name = str(thread)
+        token = self._token(name)
+        if not self._change(name, lambda: repair.shred(self._tools(), name, token)):
+            msg = f"thread {name!r} has no key of its own: it is not encrypted, or not there"
+            raise KeyringError(msg)
+        self.vaults.forget(self._tools().key(name))
+        self.database.vacuum(full=False)
+
+    def inspect(self, config: RunnableConfig) -> Raw | None:
+        """Look at a checkpoint without validating or building anything: damaged, newer or unknown parts are shown."""
+        return self.database.read(lambda: inspecting.raw(self._tools(), place_of(config)))
+
+    async def ainspect(self, config: RunnableConfig) -> Raw | None:
+        """Async `inspect`."""
+        return await self.database.elsewhere(lambda: self.inspect(config))
+
+    async def afsck(self, thread: str | None = None) -> list[Finding]:
+        """Async `fsck`."""
+        return await self.database.elsewhere(lambda: self.fsck(thread))
+
+    async def arecover(self, thread: str, *, into: str) -> int:
+        """Async `recover`."""
+        return await self.database.elsewhere(lambda: self.recover(thread, into=into))
+
+    async def arotate(self, *, batch: int = 100) -> Rotation:
+        """Async `rotate`."""
+        return await self.database.elsewhere(lambda: self.rotate(batch=batch))
+
+    async def ashred(self, thread: str) -> None:
+        """Async `shred`."""
+        await self.database.elsewhere(lambda: self.shred(thread))

@@ -1,0 +1,202 @@
+"""Listing checkpoints in pages, newest first, with what tells that none of them is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import ormsgpack
+
+from checkpointers.codec import unpacked
+from checkpointers.compression import PLAIN
+from checkpointers.errors import IncompleteRecordError, IntegrityError
+from checkpointers.keys import key_of
+from checkpointers.operations.common import (
+    ROOT,
+    SELECT_CHECKPOINT,
+    SELECT_THREAD,
+    STEP,
+    Place,
+    Tools,
+    all_there,
+    find_thread,
+    metadata_of,
+    open_thread,
+)
+from checkpointers.operations.read import Loaded, load
+from checkpointers.records import Record
+from checkpointers.standing import Thread
+from checkpointers.statements import Many, Row, Statement, Statements
+
+SCANNED: Final = 256
+THREADS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a listing asks for; `place` None means all threads."""
+
+    place: Place | None
+    any_ns: bool
+    filter: Mapping[str, Any] = field(default_factory=dict)
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the next page of a listing starts: below this step of this thread; `others` come after it."""
+
+    thread: Thread | None
+    step: int
+    by_id: bool = False
+    listed: int = 0
+    others: tuple[Thread, ...] = ()
+    after: tuple[int, int] = (2**62, 0)
+
+
+def page(
+    tools: Tools, query: Query, cursor: Cursor | None, limit: int
+) -> Statements[tuple[list[Loaded], Cursor | None]]:
+    """Read the next checkpoints of a listing, newest first, and where to go on; no cursor: it is finished."""
+    at = cursor or (yield from _first(tools, query))
+    while at is not None and at.thread is not None:
+        size = SCANNED if query.filter else limit
+        thread = at.thread
+        whole = not query.filter and not query.before and (query.place is None or (query.any_ns and not query.place.id))
+        if at.step == _HIGHEST:
+            yield from _see_all(thread)
+        rows = yield _below(thread, query, at, size)
+        chosen = [row for row in rows if _matches(thread, row, query.filter)][:limit]
+        found = yield from load(tools, thread, chosen)
+        if not query.filter:
+            yield from _see_parents(thread, [one.record for one in found], at.step)
+        following: Cursor | None
+        if len(chosen) == limit:
+            following = replace(at, step=chosen[-1][STEP], listed=at.listed + len(found))
+        elif len(rows) == size:
+            following = replace(at, step=rows[-1][STEP])
+        else:
+            if whole:
+                all_there(thread, range(at.listed + len(found)))
+            following = yield from _next_thread(tools, query, at)
+        if found or following is None:
+            return found, following
+        at = following
+    return [], None
+
+
+def _see_all(thread: Thread) -> Statements[None]:
+    """See that no checkpoint of a thread is missing or in a namespace that there is not, before they are listed."""
+    rows = yield Statement("SELECT ns, count(*) FROM cp_checkpoints WHERE thread = ? GROUP BY ns", (thread.key,))
+    others = {bytes(row[0]) for row in rows} - {key_of(ROOT)}
+    heads = (yield Statement("SELECT ns FROM cp_heads WHERE thread = ?", (thread.key,))) if others else ()
+    if sum(row[1] for row in rows) < thread.standing.checkpoints or others - {bytes(head[0]) for head in heads}:
+        raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
+
+
+def _see_parents(thread: Thread, records: Sequence[Record], below: int) -> Statements[None]:
+    """See that between listed checkpoints none is missing: what one was made from is listed too, or is stored."""
+    if any(later.step >= earlier for later, earlier in zip(records, [below, *(r.step for r in records)], strict=False)):
+        raise IntegrityError(thread.name, None, "one of its checkpoints is found twice")
+    listed = {(record.ns, record.id) for record in records}
+    lowest = {record.ns: record.step for record in records}
+    awaited = [
+        (thread.key, key_of(record.ns), key_of(record.parent))
+        for record in records
+        if record.parent and record.chain and (record.ns, record.parent) not in listed
+        if record.step != lowest[record.ns]
+    ]
+    sql = "SELECT 1 FROM cp_checkpoints WHERE thread = ? AND ns = ? AND id = ?"
+    if awaited and len((yield Many(sql, awaited))) < len(awaited):
+        raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
+
+
+def _matches(thread: Thread, row: Row, wanted: Mapping[str, Any]) -> bool:
+    if not wanted:
+        return True
+    metadata = unpacked(metadata_of(thread, row))
+    return all(metadata.get(key) == value for key, value in wanted.items())
+
+
+def _needles(wanted: Mapping[str, Any]) -> list[list[bytes]]:
+    """Give, for each entry of a filter, the bytes that matching metadata contains, so that the database can look.
+
+    Only what packs in one way, or in a few, is looked for; the answer is checked again after reading in any case.
+    """
+    found = []
+    for key, value in wanted.items():
+        if isinstance(value, str):
+            forms: list[Any] = [value]
+        elif isinstance(value, bool | int | float):
+            forms = [form for form in (value, float(value), *_integers(value)) if form == value]
+        else:
+            continue
+        name = ormsgpack.packb(key)
+        found.append(list(dict.fromkeys(name + ormsgpack.packb(form) for form in forms)))
+    return found
+
+
+def _integers(value: float) -> list[Any]:
+    """Give the integer and the truth value that equal a number."""
+    if value not in (0, 1) and not float(value).is_integer():
+        return []
+    return [int(value), *([bool(value)] if value in (0, 1) else ())]
+
+
+def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
+    if query.place is None:
+        return (yield from _next_thread(tools, query, Cursor(None, 0)))
+    thread = yield from find_thread(tools, query.place.thread)
+    if thread is None:
+        return None
+    step = (yield from _step_before(thread.key, query)) if query.before else _HIGHEST
+    return Cursor(thread, step or _HIGHEST, by_id=step is None)
+
+
+_HIGHEST: Final = 2**31 - 1
+
+
+def _step_before(thread: int, query: Query) -> Statements[int | None]:
+    """Give the step of the checkpoint that a listing starts below, None if it is not stored.
+
+    Its namespace may be another one: a subgraph asks for what it had before a checkpoint of its parent graph.
+    """
+    rows = yield Statement(
+        "SELECT step FROM cp_checkpoints WHERE thread = ? AND id = ? ORDER BY ns = ? DESC, step LIMIT 1",
+        (thread, key_of(query.before or ""), key_of(query.place.ns if query.place else ROOT)),
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Cursor | None]:
+    """Go on with the next thread, the last changed first, when a listing is about all of them."""
+    if query.place is not None:
+        return None
+    if cursor.others:
+        return replace(cursor, thread=cursor.others[0], step=_HIGHEST, by_id=True, listed=0, others=cursor.others[1:])
+    rows = yield Statement(
+        f"{SELECT_THREAD} WHERE t.updated_at < ? OR (t.updated_at = ? AND t.thread < ?)"
+        f" ORDER BY t.updated_at DESC, t.thread DESC LIMIT {THREADS:d}",
+        (cursor.after[0], *cursor.after),
+    )
+    if not rows:
+        return None
+    found = [open_thread(tools, row) for row in rows]
+    after = (found[-1].standing.updated_at, found[-1].key)
+    return Cursor(found[0], _HIGHEST, by_id=True, others=tuple(found[1:]), after=after)
+
+
+def _below(thread: Thread, query: Query, cursor: Cursor, limit: int) -> Statement:
+    params: list[Any]
+    sql, params = f"{SELECT_CHECKPOINT} WHERE thread = ? AND step < ?", [thread.key, cursor.step]
+    if query.place is not None and not query.any_ns:
+        sql, params = sql + " AND ns = ?", [*params, key_of(query.place.ns)]
+    if query.place is not None and query.place.id:
+        sql, params = sql + " AND id = ?", [*params, key_of(query.place.id)]
+    if query.before and cursor.by_id:
+        sql, params = sql + " AND id < ?", [*params, key_of(query.before)]
+    for needles in _needles(query.filter):
+        found = " OR ".join(["instr(metadata, ?) > 0"] * len(needles))
+        sql, params = f"{sql} AND ({found} OR substr(metadata, 1, 1) <> ?)", [*params, *needles, PLAIN]
+    return Statement(f"{sql} ORDER BY step DESC LIMIT {limit:d}", params)

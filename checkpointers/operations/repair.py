@@ -1,0 +1,217 @@
+"""Repairing: the sound part of a damaged thread as a new one, keys changed, keys thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from checkpointers.errors import IntegrityError, KeyringError, UnknownThreadError
+from checkpointers.keys import key_of
+from checkpointers.lineage import Ancestor, bases_of, nearest
+from checkpointers.operations import checking
+from checkpointers.operations.common import FLAGS, ID, NS, SELECT_THREAD, STRAYS, TALLY, Tools, open_thread
+from checkpointers.operations.remove import settled
+from checkpointers.operations.rows import sealed_row
+from checkpointers.operations.whole import (
+    LEAVES,
+    PRIMARY,
+    begin,
+    insert_into,
+    may_change,
+    page_of,
+    primary_of,
+    resealed,
+    restand,
+)
+from checkpointers.records import Record, pack_record
+from checkpointers.sealing import metadata_place
+from checkpointers.segments import SEAL, start_of
+from checkpointers.standing import Standing, Thread
+from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.vaults import wrapped_by
+
+SHREDDED: Final = (b"", b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """What a rotation did: keys wrapped anew, threads encrypted, and how many threads each master key still opens."""
+
+    rewrapped: int
+    encrypted: int
+    by_key: dict[str, int]
+
+
+def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | None]:
+    """Make a new thread of all that is sound of another; give its newest step, None if the new name is taken."""
+    yield from checking.names(tools)
+    check = yield from checking.thread(tools, tools.key(name), name)
+    if check is None:
+        raise UnknownThreadError(name)
+    if check.refusal is not None:
+        raise check.refusal
+    key, heads = tools.key(into), check.heads()
+    if any((yield Statement(STRAYS, (key, key, key)))[0]):
+        return None
+    if not heads:
+        raise IntegrityError(name, None, "none of its checkpoints is sound")
+    standing = _standing(check, into, heads, now)
+    vault, begun = yield from begin(tools, key, standing)
+    if not begun:
+        return None
+    kept = {step: check.records[step] for step in check.sound}
+    places = {(key_of(record.ns), key_of(record.id)) for record in kept.values()}
+    written = [row for row, _ in check.written if (bytes(row[0]), bytes(row[1])) in places]
+    fresh = Thread(key, into, vault, standing)
+    for table, rows in (
+        ("cp_checkpoints", _checkpoints(tools, check, kept, fresh)),
+        ("cp_writes", [resealed(check.thread, "cp_writes", row, key, vault) for row in written]),
+        ("cp_elements", [resealed(check.thread, "cp_elements", row, key, vault) for row in check.elements]),
+    ):
+        if rows:
+            yield insert_into(table, key, rows)
+    yield from settled(tools, into)
+    return heads[0]
+
+
+def _checkpoints(tools: Tools, check: checking.Checkup, kept: dict[int, Record], into: Thread) -> list[Row]:
+    """Seal the kept checkpoints for the new thread, each below its nearest kept ancestor."""
+    by_ns: dict[str, dict[str, Ancestor]] = {}
+    for record in check.records.values():
+        by_ns.setdefault(record.ns, {})[record.id] = (record, check.on(record))
+    ids = {(record.ns, record.id) for record in kept.values()}
+    deltas, rows = check.deltas(), []
+    for step, record in kept.items():
+        if record.chain and (record.ns, record.parent) not in ids:
+            rows.append(_sealed(tools, check, _relinked(record, by_ns[record.ns], ids, deltas), into))
+        else:
+            rows.append(resealed(check.thread, "cp_checkpoints", check.rows[step], into.key, into.vault))
+    return rows
+
+
+def _relinked(record: Record, ancestors: dict[str, Ancestor], ids: set[tuple[str, str]], deltas: set[str]) -> Record:
+    """Give a checkpoint whose parent is not kept, with what its DeltaChannels need of those that are not."""
+    parent = nearest(record, ancestors, {id_ for ns, id_ in ids if ns == record.ns})
+    needed = bases_of(record, ancestors, strict=False)
+    return replace(
+        record,
+        parent=parent,
+        chain=ancestors[parent][0].mark if parent else b"",
+        bases={name: base for name, base in needed.items() if name in deltas},
+        trail={},
+        relinked=True,
+    )
+
+
+def _sealed(tools: Tools, check: checking.Checkup, record: Record, into: Thread) -> Row:
+    row = check.rows[record.step]
+    place = metadata_place(into.key, row[NS], row[ID])
+    metadata = into.vault.hide(place, check.metadata[record.step])
+    body = pack_record(record, tools.names)
+    return sealed_row(into, record, flags=row[FLAGS], tally=row[TALLY], metadata=metadata, body=body)
+
+
+def _standing(check: checking.Checkup, name: str, heads: list[int], now: int) -> Standing:
+    """Say how the new thread stands: as the old one said, as far as that can be read, at its newest sound step."""
+    counts = dict(check.thread.standing.counts)
+    for channel, numbers in check.numbers.items():
+        counts[channel] = max([counts.get(channel, 0), *(start_of(number) + SEAL for number in numbers)])
+    steps = max([check.thread.standing.steps, *check.records])
+    standing = replace(check.thread.standing, name=name, stamp=now, created_at=now, updated_at=now)
+    standing.steps, standing.counts, standing.checkpoints = steps, counts, len(check.sound)
+    standing.head, standing.head_id = 0, b""
+    for step in heads[:1]:
+        row = check.rows[step]
+        standing.head, standing.head_id, standing.flags = step, bytes(row[ID]), row[FLAGS]
+        standing.metadata = check.metadata[step]
+    return standing
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some keys that were looked at: how many were wrapped anew, the last of them, and the first refusal."""
+
+    rewrapped: int
+    last: int | None
+    refusal: KeyringError | None
+
+
+def rewrap(tools: Tools, newest: bytes, limit: int, after: int) -> Statements[Batch]:
+    """Wrap the keys of the next threads under the newest master key; one that does not open stops no other."""
+    head = wrapped_by(newest)
+    rows = yield Statement(
+        "SELECT thread, key FROM cp_keys WHERE (master <> ? OR substr(key, 1, ?) <> ?) AND master <> ? AND thread > ?"
+        f" ORDER BY thread LIMIT {limit:d}",
+        (newest, len(head), head, SHREDDED[0], after),
+    )
+    changed, refusal = [], None
+    for thread, key in rows:
+        try:
+            changed.append((*tools.vaults.rewrapped(thread, bytes(key)), thread, key))
+        except KeyringError as error:
+            refusal = refusal or error
+    if changed:
+        yield Many("UPDATE cp_keys SET master = ?, key = ? WHERE thread = ? AND key = ?", changed, writes=True)
+    return Batch(len(changed), rows[-1][0] if rows else None, refusal)
+
+
+def unencrypted(limit: int, after: int) -> Statements[list[int]]:
+    """Give the keys of the next threads that are not encrypted."""
+    rows = yield Statement(
+        "SELECT t.thread FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread"
+        f" WHERE k.key IS NULL AND t.thread > ? ORDER BY t.thread LIMIT {limit:d}",
+        (after,),
+    )
+    return [row[0] for row in rows]
+
+
+def encrypt(tools: Tools, key: int) -> Statements[bool]:
+    """Encrypt every row of a thread that is not."""
+    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ? AND k.key IS NULL", (key,))
+    if not rows:
+        return False
+    thread = open_thread(tools, rows[0])
+    vault, new_key = tools.vaults.fresh(key)
+    for table in LEAVES:
+        page = yield from page_of(key, table)
+        while page:
+            yield _replaced(table, key, [resealed(thread, table, row, key, vault) for row in page])
+            page = yield from page_of(key, table, page[-1])
+    yield Statement("INSERT INTO cp_keys (thread, master, key) VALUES (?, ?, ?)", (key, *(new_key or SHREDDED)))
+    yield from restand(replace(thread, vault=vault), replace(thread.standing))
+    return True
+
+
+def _replaced(table: str, key: int, rows: Sequence[Row]) -> Many:
+    """Put new contents into rows that stay where they are."""
+    columns = LEAVES[table]
+    changed = [name for name in columns if name in ("metadata", "body")]
+    sql = (
+        f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in changed)}"
+        f" WHERE thread = ? AND {' AND '.join(f'{name} = ?' for name in PRIMARY[table])}"
+    )
+    return Many(
+        sql, [(*(row[columns.index(n)] for n in changed), key, *primary_of(table, row)) for row in rows], writes=True
+    )
+
+
+def masters() -> Statements[dict[str, int]]:
+    """Count the threads whose keys each master key opens."""
+    rows = yield Statement("SELECT master, count(*) FROM cp_keys WHERE master <> ? GROUP BY master", (SHREDDED[0],))
+    return {bytes(master).decode(): int(count) for master, count in rows}
+
+
+def shred(tools: Tools, name: str, token: bytes | None) -> Statements[bool]:
+    """Throw a thread's key away; tell whether it had one."""
+    key = tools.key(name)
+    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    yield from may_change(tools, name, token)
+    rows = yield Statement(
+        "UPDATE cp_keys SET master = ?, key = ? WHERE thread = ? AND master <> ? RETURNING thread",
+        (*SHREDDED, key, SHREDDED[0]),
+    )
+    if rows:  # whoever wrote it until now must look again, and finds no key
+        yield Statement("UPDATE cp_threads SET stamp = stamp + 1 WHERE thread = ?", (key,))
+    return bool(rows)

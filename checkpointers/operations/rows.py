@@ -1,0 +1,121 @@
+"""The rows of a write: those of the tasks, and that of a checkpoint, sealed to their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from checkpointers.keys import key_of
+from checkpointers.memory import ThreadMemory
+from checkpointers.operations.common import SELECT_WRITES, WRITE_COLUMNS, Place, Tools, writes_of
+from checkpointers.operations.storing import Elements, store_write
+from checkpointers.records import Record, TaskWrites, Write, pack_writes
+from checkpointers.sealing import checkpoint_place, write_place
+from checkpointers.standing import Thread
+from checkpointers.statements import Change, Delete, Insert, Row, Statement, Statements
+from checkpointers.tally import tally_of
+
+SPECIAL_INDEX: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
+COUNT_WRITES: Final = "UPDATE cp_checkpoints SET tally = tally + ? WHERE thread = ? AND ns = ? AND id = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class NewWrites:
+    """The arguments of a `put_writes`."""
+
+    place: Place
+    writes: Sequence[tuple[str, Any]]
+    task: str
+    path: str
+    token: bytes | None = None
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of writes, what they say, what they add to the tally of each checkpoint, and the bytes they replace."""
+
+    rows: list[Row]
+    tasks: list[TaskWrites]
+    tallies: dict[tuple[bytes, bytes], int]
+    replaced: int = 0
+
+    def kinds_on(self, ns: bytes, checkpoint: bytes) -> int:
+        """Tell which special writes are on a checkpoint."""
+        kinds = 0
+        for row, task in zip(self.rows, self.tasks, strict=True):
+            if row[0] == ns and row[1] == checkpoint:
+                kinds |= task.kinds
+        return kinds
+
+    def counted(self, memory: ThreadMemory, besides: bytes | None = None) -> list[Change]:
+        """Count the new rows on their checkpoints, but for one that is stored only now."""
+        counts = [(more, memory.key, ns, id_) for (ns, id_), more in self.tallies.items() if more and id_ != besides]
+        return [Change(COUNT_WRITES, counts)] if counts and memory.exists else []
+
+    @property
+    def bytes(self) -> int:
+        """Give by how much these rows grow the thread."""
+        return sum(len(row[-1]) for row in self.rows) - self.replaced
+
+
+def write_rows(
+    tools: Tools, memory: ThreadMemory, elements: Elements, *, writes: Sequence[NewWrites], merge: bool
+) -> Statements[Rows]:
+    """Make one row for each task on each checkpoint, joined with what is stored of it when there may be some."""
+    tasks: dict[tuple[bytes, bytes, bytes], TaskWrites] = {}
+    for new in writes:
+        key = (key_of(new.place.ns), key_of(str(new.place.id)), key_of(new.task))
+        task = TaskWrites(new.task, _numbered(tools, memory, elements, new))
+        tasks[key] = _joined(tasks[key], task) if key in tasks else task
+    tallies: dict[tuple[bytes, bytes], int] = {}
+    replaced = 0
+    if merge and memory.exists:
+        thread = memory.as_thread()
+        for key, task in list(tasks.items()):
+            rows = yield Statement(f"{SELECT_WRITES} AND task = ?", (memory.key, *key))
+            for row, before in zip(rows, (yield from writes_of(tools, thread, rows)), strict=True):
+                tasks[key] = _joined(before, task)
+                replaced += len(row[-1])
+                tallies[key[:2]] = tallies.get(key[:2], 0) - tally_of(before.kinds)
+    rows = [(*key, task.kinds, _packed_writes(tools, memory, key, task)) for key, task in tasks.items()]
+    for key, task in tasks.items():
+        tallies[key[:2]] = tallies.get(key[:2], 0) + tally_of(task.kinds)
+    return Rows(rows, list(tasks.values()), tallies, replaced)
+
+
+def _packed_writes(tools: Tools, memory: ThreadMemory, key: tuple[bytes, bytes, bytes], task: TaskWrites) -> bytes:
+    return memory.vault.seal(write_place(memory.key, key, task.kinds), pack_writes(task, tools.names))
+
+
+def _joined(before: TaskWrites, task: TaskWrites) -> TaskWrites:
+    """Join what a task left before with what it leaves now: a special write is replaced, others stay as they were."""
+    merged = {write.idx: write for write in task.writes}
+    merged.update({write.idx: write for write in before.writes if write.idx >= 0 or write.idx not in merged})
+    return TaskWrites(task.task, [merged[idx] for idx in sorted(merged)])
+
+
+def _numbered(tools: Tools, memory: ThreadMemory, elements: Elements, new: NewWrites) -> list[Write]:
+    return [
+        Write(
+            SPECIAL_INDEX.get(channel, index),
+            channel,
+            store_write(tools, memory, elements, channel=channel, value=value),
+            new.path,
+        )
+        for index, (channel, value) in enumerate(new.writes)
+    ]
+
+
+def sealed_row(
+    of: ThreadMemory | Thread, record: Record, *, flags: int, tally: int, metadata: bytes, body: bytes
+) -> Row:
+    """Make the row of a checkpoint."""
+    key = (key_of(record.ns), record.step, key_of(record.id), key_of(record.parent) if record.parent else None)
+    place = checkpoint_place(of.key, key, record.at, flags=flags, metadata=metadata)
+    return (*key, record.at, flags, tally, metadata, of.vault.seal(place, body))
+
+
+def inserts(rows: Sequence[Row], *, merge: bool) -> list[Insert | Delete | Change]:
+    """Insert rows of writes; over those that are there already, if they were joined with them."""
+    return [Insert("cp_writes", WRITE_COLUMNS, rows, replace=merge)] if rows else []

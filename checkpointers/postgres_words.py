@@ -1,0 +1,85 @@
+"""What operations say, in the words of Postgres: pure, and remembered, because the same few come again and again."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from checkpointers.statements import Change, Delete, Insert
+from checkpointers.tenancy import own_rows
+
+CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::int8"
+TYPES: Final = {
+    "thread": "int8", "ns": "bytea", "step": "int4", "id": "bytea", "parent": "bytea", "at": "int8", "flags": "int4",
+    "metadata": "bytea", "body": "bytea", "checkpoint": "bytea", "task": "bytea", "kinds": "int4", "channel": "int4",
+    "n": "int4", "tally": "int8", "master": "bytea", "key": "bytea",
+}  # fmt: skip
+_CONFLICT: Final = re.compile(r"(INSERT INTO (cp_\w+)(?:(?!INSERT INTO).)*?) ON CONFLICT \([^)]*\)", re.DOTALL)
+_OURS: Final = re.compile(r"(?<!INDEX )(?<!CONSTRAINT )\bcp_")
+PRIMARY_KEYS: Final = {
+    "cp_checkpoints": "thread, ns, step",
+    "cp_writes": "thread, ns, checkpoint, task",
+    "cp_elements": "thread, channel, n",
+    "cp_heads": "thread, ns",
+}
+
+
+@lru_cache(maxsize=512)
+def in_schema(sql: str, schema: str, *, filtered: bool = False) -> str:
+    """Give the Postgres words of a statement; `filtered`: of the tenant's own rows, by its own words."""
+    sql = own_rows(sql) if filtered else sql
+    sql = sql.replace("cp_clock()", CLOCK)
+    sql = re.sub(r"instr\((\w+), \?\)", r"position(?::bytea in \1)", sql)
+    sql = _CONFLICT.sub(r"\1 ON CONFLICT ON CONSTRAINT \2_pkey", sql)
+    return _OURS.sub(f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s"))
+
+
+Shape = tuple[str, tuple[str, ...], bool, bool]
+
+
+def shape(change: Insert | Delete | Change) -> Shape:
+    """Give what the text of a change depends on, without its rows."""
+    if isinstance(change, Change):
+        return change.sql, ("",) * len(change.rows), False, False
+    one = len(change.rows) == 1
+    if isinstance(change, Delete):
+        return change.sql, ("channel", "n", "n"), False, one
+    return change.table, change.columns, change.replace, one
+
+
+@lru_cache(maxsize=64)
+def append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
+    """Give one statement of a guard and of the changes that depend on it."""
+    parts = [f"guard AS ({guard})"]
+    for index, (what, columns, replace, one) in enumerate(changes):
+        if not any(columns):
+            sql = f"{what} AND EXISTS (SELECT 1 FROM guard)"  # noqa: S608  own names
+            parts += [f"change_{index}_{row} AS ({sql})" for row in range(len(columns))]
+            continue
+        given = ", ".join(f"?::{TYPES[column]}{'' if one else '[]'}" for column in columns)
+        rows = f"(VALUES ({given}))" if one else f"unnest({given})"
+        parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, replace=replace)})")
+    return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
+
+
+def _change_sql(what: str, columns: tuple[str, ...], rows: str, *, replace: bool) -> str:
+    if what.startswith("DELETE"):
+        table = what.split()[2]
+        return (
+            f"DELETE FROM {table} USING guard, {rows} AS given (channel, first, last)"  # noqa: S608  own names
+            f" WHERE {table}.thread = guard.thread AND {table}.channel = given.channel"
+            f" AND {table}.n BETWEEN given.first AND given.last"
+        )
+    names = ", ".join(columns)
+    clause = _on_conflict(what, columns) if replace else ""
+    return (
+        f"INSERT INTO {what} (thread, {names}) SELECT guard.thread, given.* FROM guard,"  # noqa: S608  own names
+        f" {rows} AS given ({names}){clause}"
+    )
+
+
+def _on_conflict(table: str, columns: tuple[str, ...]) -> str:
+    key = PRIMARY_KEYS[table]
+    changed = ", ".join(f"{name} = EXCLUDED.{name}" for name in columns if name not in key.split(", "))
+    return f" ON CONFLICT ({key}) DO UPDATE SET {changed}"
