@@ -6,18 +6,21 @@ at its next write, and nothing of it lands.
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from checkpointers import session
-from checkpointers.errors import CheckpointerError, LeaseLostError, StorageError, ThreadBusyError
+from checkpointers.errors import CheckpointerError, LeaseLostError, ThreadBusyError
 from checkpointers.operations import leases
 from checkpointers.retention import moment
 from checkpointers.standing import Holder
@@ -32,38 +35,42 @@ IfBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
 POLICIES: Final = ("reject", "enqueue", "interrupt", "rollback")
 BEATS: Final = 3
 FIRST_PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 0.25
 MICROSECONDS: Final = 1_000_000
+SHORTEST: Final = 0.05
+LONGEST: Final = 365 * 86_400.0
 
 
 class Lease:
-    """A thread held by one writer, inside a `with` (or `async with`) block; a block inside a block shares it."""
+    """A thread held by one writer, inside one `with` (or `async with`) block; a block inside a block shares it."""
 
     def __init__(
         self, desk: Desk, thread: str, *, ttl: float, owner: str | None, if_busy: IfBusy, timeout: float | None
     ) -> None:
         """Prepare; the thread is taken when the block begins."""
-        if if_busy not in POLICIES:
-            msg = f"if_busy is one of {', '.join(POLICIES)}, not {if_busy!r}"
-            raise CheckpointerError(msg)
-        if ttl <= 0:
-            msg = f"a lease lives for some time, not for {ttl} s"
-            raise CheckpointerError(msg)
-        self.thread, self.ttl, self.owner, self.epoch, self.lost = thread, ttl, owner or this_process(), 0, False
+        _check(ttl=ttl, owner=owner, if_busy=if_busy, timeout=timeout)
+        self.thread, self.ttl, self.owner, self.epoch = thread, float(ttl), owner or this_process(), 0
+        self.lost = self.over = False
         self.token = secrets.token_bytes(16)
         self._desk, self._if_busy, self._timeout = desk, if_busy, timeout
         self._slot = (id(desk.database), thread)
         self._outer: Lease | None = None
+        self.runs: dict[int, object] = {}
+        self._used, self._lock = threading.Lock(), threading.Lock()
+        self._unwanted, self._pause, self._give_up = False, FIRST_PAUSE, 0.0
 
     def check(self) -> None:
         """Raise `LeaseLostError` if the lease is known to be over."""
-        if self.lost or (self._outer is not None and self._outer.lost):
+        if self.lost or self.over or (self._outer is not None and (self._outer.lost or self._outer.over)):
             raise LeaseLostError(self.thread, None)
 
     def __enter__(self) -> Self:
         """Take the thread."""
-        if not self._joined():
-            self._begin(self._taken())
+        with self._once():
+            if not self._joined():
+                while (pause := self._taken()) is not None:
+                    time.sleep(pause)
+                self._begin()
         return self
 
     def __exit__(
@@ -74,9 +81,12 @@ class Lease:
             self._released()
 
     async def __aenter__(self) -> Self:
-        """Take the thread without keeping the event loop waiting."""
-        if not self._joined():
-            self._begin(await self._desk.database.elsewhere(self._taken))
+        """Take the thread without keeping the event loop waiting, nor one of the saver's workers."""
+        with self._once():
+            if not self._joined():
+                while (pause := await self._desk.database.elsewhere(self._taken)) is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(pause)  # no event tells when another process lets go
+                self._begin()
         return self
 
     async def __aexit__(
@@ -86,43 +96,97 @@ class Lease:
         if self._end():
             await self._desk.database.elsewhere(self._released)
 
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        """Let one block use this, and leave nothing behind if it does not come to begin."""
+        if not self._used.acquire(blocking=False):
+            raise CheckpointerError("a lease is for one block; ask for another with saver.lease(…)")
+        self._unwanted, self._pause = False, FIRST_PAUSE
+        self._give_up = time.monotonic() + (self._timeout or 0.0)
+        try:
+            yield
+        except CheckpointerError:
+            self._used.release()
+            raise
+        except BaseException:
+            self._leave()
+            raise
+
     def _joined(self) -> bool:
-        self._outer = session.held(self._slot)
-        if self._outer is None:
+        """Share the lease that this context has already; one that was given back since does not count."""
+        outer = session.held(self._slot)
+        if outer is None or outer.over:
             return False
-        self._outer.check()
-        self.token, self.epoch, self.owner = self._outer.token, self._outer.epoch, self._outer.owner
+        outer.check()
+        self._outer = outer
+        self.token, self.epoch, self.owner = outer.token, outer.epoch, outer.owner
         return True
 
-    def _begin(self, epoch: int) -> None:
-        self.epoch = epoch
+    def _begin(self) -> None:
         session.hold(self._slot, self)
         self._desk.heart.add(self)
 
     def _end(self) -> bool:
         if self._outer is not None:
             return False
-        session.hold(self._slot, None)
+        self.over = True
+        session.let_go(self._slot, self)
         self._desk.heart.remove(self)
         return True
 
-    def _taken(self) -> int:
-        """Take the thread, at once or as soon as it is free."""
-        give_up = None if self._timeout is None else time.monotonic() + self._timeout
-        pause = FIRST_PAUSE
-        force = self._if_busy in ("interrupt", "rollback")
-        ask = leases.Ask(
-            self.token, self.owner, int(self.ttl * MICROSECONDS), force=force, rollback=self._if_busy == "rollback"
-        )
-        while isinstance(answer := self._desk.take(self.thread, ask), Holder):
-            if self._if_busy != "enqueue" or (give_up is not None and time.monotonic() >= give_up):
-                raise ThreadBusyError(self.thread, answer.owner, moment(answer.since))
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-        return answer.epoch
+    def _taken(self) -> float | None:
+        """Try to take the thread; give how long to wait before the next try, None if it is taken."""
+        force, rollback = self._if_busy in ("interrupt", "rollback"), self._if_busy == "rollback"
+        ask = leases.Ask(self.token, self.owner, int(self.ttl * MICROSECONDS), force=force, rollback=rollback)
+        answer = self._desk.take(self.thread, ask)
+        if isinstance(answer, Holder):
+            return self._wait_for(answer)
+        with self._lock:
+            self.epoch = answer.epoch
+            unwanted = self._unwanted
+        if unwanted:
+            self._released()
+        return None
+
+    def _wait_for(self, holder: Holder) -> float:
+        left = math.inf if self._timeout is None else self._give_up - time.monotonic()
+        if self._if_busy != "enqueue" or left <= 0:
+            raise ThreadBusyError(self.thread, holder.owner, moment(holder.since))
+        pause = self._pause * (1 + secrets.randbelow(1_000) / 1_000) / 2  # so that those who wait do not ask together
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return min(pause, left)
+
+    def _leave(self) -> None:
+        """Nobody waits for the thread any more: give it back if it was taken, else the try under way does."""
+        if self._outer is not None:
+            return
+        with self._lock:
+            self._unwanted, taken, self.epoch = True, self.epoch, 0
+        if taken:
+            self._end()
+            threading.Thread(target=self._released, name="checkpointers-leave", daemon=True).start()
 
     def _released(self) -> None:
         self._desk.release(self.thread, self.token)
+
+
+def _check(*, ttl: float, owner: str | None, if_busy: IfBusy, timeout: float | None) -> None:
+    if if_busy not in POLICIES:
+        msg = f"if_busy is one of {', '.join(POLICIES)}, not {if_busy!r}"
+        raise CheckpointerError(msg)
+    if not _is_time(ttl) or not SHORTEST <= ttl <= LONGEST:
+        msg = f"a lease lives for some time ({SHORTEST} s to {LONGEST:.0f} s), not for {ttl!r} s"
+        raise CheckpointerError(msg)
+    if owner is not None and not isinstance(owner, str):
+        msg = f"the owner of a lease is a name, not {owner!r}"
+        raise CheckpointerError(msg)
+    if timeout is not None and (if_busy != "enqueue" or not _is_time(timeout) or timeout < 0):
+        msg = f"a timeout is the seconds that if_busy='enqueue' waits, not {timeout!r} for {if_busy!r}"
+        raise CheckpointerError(msg)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
 class Desk:
@@ -190,15 +254,17 @@ class Heart:
     def _beat(self) -> None:
         while (lease := self._next()) is not None:
             try:
-                alive = self._renew(lease)
-            except StorageError:
-                alive = True  # nobody can tell: its writes will, and so will the next beat
+                alive, pause = self._renew(lease), lease.ttl / BEATS
+            except Exception:  # noqa: BLE001  nobody can tell: its writes will, and so will the next beat, soon
+                alive, pause = True, lease.ttl / BEATS**2
             with self._changed:
+                if lease.token not in self._due:
+                    continue
                 if not alive:
                     lease.lost = True
-                    self._due.pop(lease.token, None)
-                elif lease.token in self._due:
-                    self._due[lease.token] = lease, time.monotonic() + lease.ttl / BEATS
+                    del self._due[lease.token]
+                else:
+                    self._due[lease.token] = lease, time.monotonic() + pause
 
     def _next(self) -> Lease | None:
         """Wait until a lease is due, None when there are none left."""

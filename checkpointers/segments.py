@@ -48,14 +48,14 @@ class Segment:
         """Open the raw form of a sealed row; raises `ValueError` for anything else."""
         end = 5 + int.from_bytes(raw[1:5], "big")
         match ormsgpack.unpackb(raw[5:end]):
-            case [bytes(prefix), list(lengths)] if len(lengths) == SEAL and all(type(n) is int for n in lengths):
+            case [bytes(prefix), list(lengths)] if len(lengths) == SEAL and set(map(type, lengths)) == {int}:
                 self.prefix, self._lengths = prefix, lengths
             case _:
                 msg = "a damaged row of elements"
                 raise ValueError(msg)
         self.whole = all(lengths)
         self._body = raw[end:]
-        if sum(length - len(prefix) if length else 0 for length in lengths) != len(self._body):
+        if sum(lengths) - len(prefix) * (SEAL - lengths.count(0)) != len(self._body) or min(lengths) < 0:
             msg = "a row of elements that was cut"
             raise ValueError(msg)
         self._ends: list[int] = []

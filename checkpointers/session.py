@@ -2,10 +2,14 @@
 
 LangGraph copies the context of a run into its workers and tasks, so a write can tell in whose name it is made without a
 word of the caller. What a run loaded is shared by all that runs in its context.
+
+Not so what parallel tasks wrote: that is stored from a callback of their futures, outside of every context. Such a call
+is known by its run: LangGraph hands the same object to all calls of one, and its first loads the thread in its context.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -20,6 +24,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 KEPT: Final = 256
 
+_lock = threading.Lock()
+_live: dict[Slot, list[Lease]] = {}
 _held: ContextVar[Mapping[Slot, Lease]] = ContextVar("checkpointers_held")
 _lines: ContextVar[Lines] = ContextVar("checkpointers_lines")
 
@@ -85,7 +91,31 @@ def held(slot: Slot) -> Lease | None:
     return _held.get({}).get(slot)
 
 
-def hold(slot: Slot, lease: Lease | None) -> None:
-    """Remember that this context has a lease, or no longer has one."""
-    others = {key: other for key, other in _held.get({}).items() if key != slot}
-    _held.set({**others, slot: lease} if lease is not None else others)
+def writer(slot: Slot, run: object) -> Lease | None:
+    """Give the lease under which a run makes a call: that of its context, or of the context that its first call had."""
+    lease = held(slot)
+    if run is None:
+        return lease
+    if lease is not None:
+        lease.runs[id(run)] = run
+        return lease
+    with _lock:
+        return next((one for one in _live.get(slot, ()) if id(run) in one.runs), None)
+
+
+def hold(slot: Slot, lease: Lease) -> None:
+    """Remember that this context has a lease."""
+    _held.set({**_held.get({}), slot: lease})
+    with _lock:
+        _live.setdefault(slot, []).append(lease)
+
+
+def let_go(slot: Slot, lease: Lease) -> None:
+    """Remember that a lease is over."""
+    _held.set({key: other for key, other in _held.get({}).items() if other is not lease})
+    with _lock:
+        left = [other for other in _live.get(slot, ()) if other is not lease]
+        if left:
+            _live[slot] = left
+        else:
+            _live.pop(slot, None)

@@ -8,12 +8,14 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Literal, Self, TypeVar, get_args
 
 from checkpointers.database import Database
 from checkpointers.statements import Append, Many, Operation, Request, Rows, Statements
@@ -21,7 +23,11 @@ from checkpointers.statements import Append, Many, Operation, Request, Rows, Sta
 T = TypeVar("T")
 START_SECONDS: Final = 60.0
 NOBODY: Final = 65534
+INJECTED: Final = "injected: {} at request {}, {}"
 Fault = Callable[[int, Request], None]
+Instead = Callable[[int, Request], Sequence[Request]]
+FaultKind = Literal["fail", "lose", "tear", "delay", "duplicate", "reorder"]
+FAULT_KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 SETTINGS: Final = {"listen_addresses": "127.0.0.1", "max_connections": "200", "shared_buffers": "64MB"}
 
 
@@ -108,14 +114,18 @@ class FaultyDatabase(Database):
     """A database that does something bad at the N-th request, and otherwise what the real one does.
 
     `fault` is called with the number of the request, counted from 1, before it is answered, and `after` once it was
-    answered; either may raise, kill the process, sleep, or do nothing.
+    answered; either may raise, kill the process, sleep, or do nothing. `instead` gives what is sent in place of a
+    request: a part of it, nothing, or it twice; in a transaction, twice means that the whole of it is done twice.
     """
 
-    def __init__(self, real: Database, fault: Fault, *, after: Fault | None = None) -> None:
+    def __init__(
+        self, real: Database, fault: Fault | None = None, *, after: Fault | None = None, instead: Instead | None = None
+    ) -> None:
         """Stand before a real database."""
         super().__init__(workers=1)
-        self._real, self._fault, self._after, self.requests = real, fault, after or no_fault, 0
-        self.place, self.dialect = real.place, real.dialect
+        self._real, self.requests, self._lock = real, 0, threading.Lock()
+        self._fault, self._after, self._instead = fault or no_fault, after or no_fault, instead or as_it_is
+        self.place, self.dialect, self.tenant = real.place, real.dialect, real.tenant
 
     def run(self, operation: Operation[T]) -> T:
         """Run with faults."""
@@ -127,7 +137,9 @@ class FaultyDatabase(Database):
 
     def exclusive(self, operation: Operation[T]) -> T:
         """Run in a transaction, with faults."""
-        return self._real.exclusive(lambda: self._watched(operation()))
+        again: list[Request] = []
+        answer = self._real.exclusive(lambda: self._watched(operation(), again))
+        return self._real.exclusive(operation) if again else answer
 
     def vacuum(self, *, full: bool = False) -> None:
         """Vacuum without faults."""
@@ -142,20 +154,111 @@ class FaultyDatabase(Database):
         super().close()
         self._real.close()
 
-    def _watched(self, statements: Statements[T]) -> Statements[T]:
+    def _watched(self, statements: Statements[T], again: list[Request] | None = None) -> Statements[T]:
         try:
             request = next(statements)
             while True:
-                self.requests += 1
-                self._fault(self.requests, request)
-                rows: Rows = yield request
-                self._after(self.requests, request)
-                request = statements.send(rows)
+                try:
+                    rows = yield from self._sent(request, again)
+                except BaseException as error:  # noqa: BLE001  the operation sees it first, as it would without this
+                    request = statements.throw(error)
+                else:
+                    request = statements.send(rows)
         except StopIteration as end:
             value: T = end.value
             return value
         finally:
             statements.close()
+
+    def _sent(self, request: Request, again: list[Request] | None) -> Statements[Rows]:
+        with self._lock:
+            self.requests += 1
+            number = self.requests
+        self._fault(number, request)
+        rows: Rows = ()
+        sent = self._instead(number, request)
+        if again is not None and len(sent) > 1:
+            again.append(request)
+            sent = sent[:1]
+        for one in sent:
+            rows = yield one
+        self._after(number, request)
+        return rows
+
+
+def faulty(
+    real: Database, kind: FaultKind, number: int, *, forever: bool = False, seconds: float = 0.05
+) -> FaultyDatabase:
+    """Give a database with one kind of fault at its N-th request, or at that and every later one.
+
+    `fail`: it does not arrive · `lose`: it is done and its answer does not arrive · `tear`: half of it is done ·
+    `delay`: it takes so many seconds longer · `duplicate`: it arrives twice · `reorder`: the next one, if there is one
+    within so many seconds, overtakes it.
+    """
+
+    def due(count: int) -> bool:
+        return count >= number if forever else count == number
+
+    def refuse(count: int, request: Request) -> None:
+        if due(count):
+            raise OSError(INJECTED.format(kind, count, type(request).__name__))
+
+    def wait(count: int, request: Request) -> None:
+        del request
+        if due(count):
+            time.sleep(seconds)
+
+    def torn(count: int, request: Request) -> Sequence[Request]:
+        return half(request) if due(count) else [request]
+
+    def twice(count: int, request: Request) -> Sequence[Request]:
+        return [request, request] if due(count) else [request]
+
+    gate = _Gate(due, seconds)
+    faults: dict[FaultKind, FaultyDatabase] = {
+        "fail": FaultyDatabase(real, refuse),
+        "lose": FaultyDatabase(real, after=refuse),
+        "tear": FaultyDatabase(real, after=refuse, instead=torn),
+        "delay": FaultyDatabase(real, wait),
+        "duplicate": FaultyDatabase(real, instead=twice),
+        "reorder": FaultyDatabase(real, gate.hold, after=gate.answered),
+    }
+    return faults[kind]
+
+
+class _Gate:
+    """Holds a request back until another one was answered."""
+
+    def __init__(self, due: Callable[[int], bool], seconds: float) -> None:
+        self._due, self._seconds, self._answered, self._changed = due, seconds, 0, threading.Condition()
+
+    def hold(self, count: int, request: Request) -> None:
+        del request
+        with self._changed:
+            before = self._answered
+            if self._due(count):
+                self._changed.wait_for(lambda: self._answered > before, self._seconds)
+
+    def answered(self, count: int, request: Request) -> None:
+        del count, request
+        with self._changed:
+            self._answered += 1
+            self._changed.notify_all()
+
+
+def half(request: Request) -> list[Request]:
+    """Give the first half of a request, nothing if it cannot be divided."""
+    if isinstance(request, Append):
+        return [replace(request, changes=request.changes[: len(request.changes) // 2])]
+    if isinstance(request, Many) and len(request.params) > 1:
+        return [replace(request, params=request.params[: len(request.params) // 2])]
+    return []
+
+
+def as_it_is(count: int, request: Request) -> Sequence[Request]:
+    """Send a request."""
+    del count
+    return [request]
 
 
 def no_fault(count: int, request: Request) -> None:

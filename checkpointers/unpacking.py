@@ -49,8 +49,6 @@ local = _Local()
 
 _CONTAINERS: Final = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF, 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)))
 _OTHERS: Final = bytes(set(range(256)) - set(_CONTAINERS))
-_ASCII: Final = bytes(range(128))
-_FOREIGN: Final = 8
 _SCALAR, _STRING, _LIST, _MAP, _EXT = range(5)
 
 
@@ -109,10 +107,7 @@ def nested_within(data: bytes, limit: int) -> bool:
 def check_nesting(data: bytes, limit: int) -> None:
     """Raise `TooLargeError` for an object that is nested more deeply."""
     # Most objects have fewer brackets in all than may be nested; but texts of other scripts look like brackets.
-    middle = len(data) // 2
-    if len(data[middle : middle + 16].translate(None, _ASCII)) < _FOREIGN and _brackets(data) <= limit:
-        return
-    if not nested_within(data, limit):
+    if _brackets(data) > limit and not nested_within(data, limit):
         raise TooLargeError(f"an object holds more than {limit} lists, dicts and objects in one another")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DATA_KEY_BYTES: Final = 32
 WRAPPED: Final = 0x01
 KEPT: Final = 4_096
-_DIGESTS: Final = Digests()
+DIGESTS: Final = Digests()
 
 
 class Vaults:
@@ -36,7 +36,7 @@ class Vaults:
     def fresh(self, thread: int) -> tuple[Vault, tuple[bytes, bytes] | None]:
         """Give the vault of a new thread, and the row of its key: under which master key, wrapped."""
         if self.keyring is None:
-            return _DIGESTS, None
+            return DIGESTS, None
         key = os.urandom(DATA_KEY_BYTES)
         return self._kept(thread, self.keyring.wrap(key, _place(thread)), key)
 
@@ -57,7 +57,7 @@ class Vaults:
         if wrapped is None:
             if self.keyring is not None and not self.migrating:
                 raise UnencryptedError(name)
-            return _DIGESTS
+            return DIGESTS
         with self._lock:
             vault = self._opened.get((thread, wrapped))
         return vault or self._cipher(thread, wrapped, self._unwrapped(thread, name, wrapped))

@@ -24,6 +24,7 @@ from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.vaults import Vaults
 
 ROOT: Final = ""
+DAMAGE: Final = (BrokenSealError, struct.error, TypeError, OverflowError)
 CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
 NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
@@ -89,8 +90,13 @@ def checked(thread: str, what: str, step: int | None = None) -> Iterator[None]:
     """Name the thread and the place when a seal does not hold, or when a row does not even have the right types."""
     try:
         yield
-    except (BrokenSealError, struct.error, TypeError, OverflowError) as error:
-        raise IntegrityError(thread, step, f"{what}: {error}") from error
+    except DAMAGE as error:
+        raise damaged(thread, what, error, step) from error
+
+
+def damaged(thread: str, what: str, error: Exception, step: int | None = None) -> IntegrityError:
+    """Say which row is not what was written."""
+    return IntegrityError(thread, step, f"{what}: {error}")
 
 
 def find_thread(tools: Tools, name: str) -> Statements[Thread | None]:

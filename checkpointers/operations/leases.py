@@ -23,6 +23,11 @@ RENEW: Final = (
     "UPDATE cp_leases SET until = cp_clock() + ? WHERE thread = ? AND token = ? AND until >= cp_clock() RETURNING epoch"
 )
 RELEASE: Final = "UPDATE cp_leases SET token = NULL WHERE thread = ? AND token = ? RETURNING epoch"
+STRAY_WRITES: Final = (
+    "DELETE FROM cp_writes AS w WHERE w.thread = ? AND NOT EXISTS (SELECT 1 FROM cp_checkpoints c"
+    " WHERE c.thread = w.thread AND c.ns = w.ns AND c.id = w.checkpoint)"
+)
+NO_STEP: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,12 @@ def take(tools: Tools, name: str, ask: Ask, now: int) -> Statements[Taken | Hold
     """Take a thread, which need not exist yet; or give who has it."""
     thread = yield from _found_or_begun(tools, name, now)
     holder = thread.holder
-    if holder is not None and not holder.expired and not ask.force:
+    mine = holder is not None and holder.token == ask.token  # taken already, by a try whose answer was lost
+    if holder is not None and not holder.expired and not ask.force and not mine:
         return holder
     since = yield Statement("SELECT steps FROM cp_leases WHERE thread = ? AND token IS NOT NULL", (thread.key,))
     if ask.rollback and since:
-        rows = yield Statement(
-            "SELECT step FROM cp_checkpoints WHERE thread = ? AND step > ?", (thread.key, since[0][0])
-        )
-        yield from drop(tools, name, [row[0] for row in rows])
+        yield from _roll_back(tools, thread, since[0][0])
     before = thread.standing.stamp
     standing = thread.standing
     taken = yield Statement(TAKE, (thread.key, ask.token, encoded(ask.owner), ask.ttl, standing.steps))
@@ -64,6 +67,13 @@ def take(tools: Tools, name: str, ask: Ask, now: int) -> Statements[Taken | Hold
     after = replace(thread.standing)
     yield from restand(thread, after)
     return Taken(taken[0][0], before, after.stamp)
+
+
+def _roll_back(tools: Tools, thread: Thread, steps: int) -> Statements[None]:
+    """Remove the steps after this one, and writes on checkpoints that were never stored, with what only they need."""
+    yield Statement(STRAY_WRITES, (thread.key,))
+    rows = yield Statement("SELECT step FROM cp_checkpoints WHERE thread = ? AND step > ?", (thread.key, steps))
+    yield from drop(tools, thread.name, [NO_STEP, *(row[0] for row in rows)])
 
 
 def _found_or_begun(tools: Tools, name: str, now: int) -> Statements[Thread]:

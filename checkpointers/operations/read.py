@@ -13,6 +13,7 @@ from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
+    DAMAGE,
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
     SELECT_WRITES,
@@ -21,6 +22,7 @@ from checkpointers.operations.common import (
     Tools,
     checked,
     checkpoint_row,
+    damaged,
     find_thread,
     metadata_of,
     records_of,
@@ -146,9 +148,12 @@ def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[
             ranges.setdefault(key, set()).update(runs)
     stacks = {key: thread.stack(key) for key in ranges}
     params = [(thread.key, key, start_of(first), last) for key, runs in ranges.items() for first, last in joined(runs)]
-    for channel, number, body in (yield Many(SELECT_ELEMENTS, params)) if params else ():
-        with checked(thread.name, f"element {number} of channel {tools.names.texts[channel]!r}"):
+    rows = (yield Many(SELECT_ELEMENTS, params)) if params else ()
+    for channel, number, body in rows:
+        try:
             stacks[channel].add(number, body)
+        except DAMAGE as error:
+            raise damaged(thread.name, f"element {number} of channel {tools.names.texts[channel]!r}", error) from error
     return Shelf(stacks, recipes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ from checkpointers import (
 )
 from checkpointers.database import migrations
 from checkpointers.operations.checking import Finding
+from checkpointers.operations.common import CHECKPOINT_COLUMNS, find_thread, records_of
+from checkpointers.operations.write import sealed_row
+from checkpointers.records import pack_record
 from checkpointers.statements import Statement, Statements
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
 from tests.checkpointers.wild import difference
@@ -337,7 +341,9 @@ def check_changed(
 def test_a_dropped_row_is_found(stock: Saver, table: str) -> None:
     """Any row of any table: its thread is named, no other is."""
     names = owners(stock)
-    for row in spread(rows_of(stock, table), 12):
+    rows = rows_of(stock, table)
+    tips = [row for row in rows if table == "cp_checkpoints" and names[row["thread"]] == "forked"]
+    for row in [*spread(rows, 12), *tips]:
         with damaged(stock, table, (row, None)):
             found = stock.fsck()
             accused(found, names, row["thread"])
@@ -402,6 +408,21 @@ def test_a_dropped_name_is_found(stock: Saver) -> None:
             assert {found.thread for found in saver.fsck()} <= users
             assert {found.thread for found in stock.fsck()} <= users
             assert stock.fsck()
+
+
+def test_a_parent_that_is_another_one_is_found(stock: Saver) -> None:
+    """A checkpoint that is sound by itself, but is not the one that the next was made from."""
+    tools, key = stock._tools(), stock._tools().key("plain")
+    row = [row for row in rows_of(stock, "cp_checkpoints") if row["thread"] == key][1]
+    columns = [row[name] for name in CHECKPOINT_COLUMNS]
+    thread = stock.database.read(lambda: find_thread(tools, "plain"))
+    (record,) = stock.database.read(lambda: records_of(tools, thread, [columns]))
+    body = pack_record(dataclasses.replace(record, ts="2020-01-01T00:00:00+00:00"), tools.names)
+    changed = sealed_row(thread, record, flags=row["flags"], tally=row["tally"], metadata=row["metadata"], body=body)
+    with damaged(stock, "cp_checkpoints", (row, row | dict(zip(CHECKPOINT_COLUMNS, changed, strict=True)))):
+        (found,) = stock.fsck()
+        assert (found.thread, found.step) == ("plain", row["step"] + 1)
+        assert found.what == "its parent is not the one that it was made from"
 
 
 def reopened(saver: Saver) -> Saver:

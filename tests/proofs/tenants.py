@@ -36,7 +36,7 @@ CANARY = "canary4f1d"
 VICTIM, ABSENT = f"thread-{CANARY}", "thread-nobodyhas"
 RUN = f"run-{CANARY}"
 SECONDS = 5.0
-EXEMPT = {"setup", "close", "get_next_version", "take", "release"}
+EXEMPT = {"setup", "close", "get_next_version"}
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'checkpointers'::regnamespace AND relkind = 'r' AND relname LIKE 'cp\\_%' AND relname <> 'cp_schema' ORDER BY 1"
 GRANTS = (
     "GRANT USAGE ON SCHEMA checkpointers TO {0}",
