@@ -39,7 +39,8 @@ def serializer(serde: SerializerProtocol | None, types: Iterable[type]) -> Seria
     if tuple(types):
         msg = "types belong to the saver's own serializer; give them to yours, or leave serde out"
         raise CheckpointerError(msg)
-    if getattr(serde, "_allowed_msgpack_modules", None) is True or getattr(serde, "pickle_fallback", False):
+    inner = getattr(serde, "serde", serde)  # of one that encrypts
+    if getattr(inner, "_allowed_msgpack_modules", None) is True or getattr(inner, "pickle_fallback", False):
         msg = (
             f"this {type(serde).__name__} builds whatever a stored row names, so who can write a row can run code here;"
             " leave serde out and list your own types: types=[…]"

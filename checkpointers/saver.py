@@ -21,15 +21,15 @@ from langgraph.checkpoint.base import (
 from checkpointers import session
 from checkpointers.care import Care
 from checkpointers.codec import Codec
-from checkpointers.errors import CheckpointerError, ForkedWarning, IncompleteRecordError, UnstorableValueError, at
+from checkpointers.errors import CheckpointerError, ForkedWarning, IntegrityError, UnstorableValueError, at
 from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
 from checkpointers.lease import Desk, IfBusy, Lease
 from checkpointers.memory import Memory, ThreadMemory
-from checkpointers.operations import listing as pages
 from checkpointers.operations import read, rows, write
 from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of
 from checkpointers.operations.write import OnConflict
 from checkpointers.options import Options, serializer
+from checkpointers.paging import Listing, delta_of, query_of, tuple_of
 from checkpointers.records import Names
 from checkpointers.upkeep import Upkeep, now
 from checkpointers.vaults import Vaults
@@ -39,11 +39,10 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from checkpointers.database import Database
-    from checkpointers.statements import Operation, Statements
+    from checkpointers.statements import Operation
 
 T = TypeVar("T")
 DEFAULT_MEMORY: Final = 64 << 20
-PAGES: Final = 16
 _FORKED: Final = (
     "{} was stored beside the head of its thread, which another writer had moved on; both branches are kept"
 )
@@ -72,9 +71,10 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read the checkpoint that a config names, or the one that its thread stands at."""
         place = place_of(config)
+        session.writer(self._slot(place.thread), config)
         found = self._get(place)
         self._saw(place, found)
-        return _tuple(found, config if place.id else None) if found else None
+        return tuple_of(found, config if place.id else None) if found else None
 
     def _get(self, place: Place) -> read.Loaded | None:
         if place.id:
@@ -104,7 +104,7 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """List checkpoints, newest first, in pages: nothing is held while the caller looks at one."""
-        listing = _Listing(self._tools(), _query(config, filter, before), limit)
+        listing = Listing(self._tools(), query_of(config, filter, before), limit)
         while listing.more():
             yield from listing.took(self._read(listing.page))
 
@@ -131,14 +131,14 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
             checkpoint,
             get_serializable_checkpoint_metadata(config, metadata),
             new_versions,
-            self._token(place.thread),
+            self._token(place.thread, config),
             session.lines().of(self._slot(place.thread), place.id),
             self.on_conflict,
         )
 
-    def _token(self, thread: str) -> bytes | None:
-        """Give the token of the lease under which this context writes a thread."""
-        lease = session.held(self._slot(thread))
+    def _token(self, thread: str, config: RunnableConfig | None = None) -> bytes | None:
+        """Give the token of the lease under which this context, or the run of a config, writes a thread."""
+        lease = session.writer(self._slot(thread), config)
         if lease is None:
             return None
         lease.check()
@@ -177,7 +177,7 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> rows.NewWrites:
         place = place_of(config)
-        return rows.NewWrites(place, writes, task, path, self._token(place.thread))
+        return rows.NewWrites(place, writes, task, path, self._token(place.thread, config))
 
     def _put_writes(self, new: rows.NewWrites) -> None:
         waiting = Waiting(new)
@@ -191,9 +191,12 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
         waiting.result()
 
     def _commit(self, memory: ThreadMemory, group: Sequence[Waiting]) -> None:
-        """Commit what waits; one that cannot be stored does not keep the others from it."""
+        """Commit what waits, each under its own lease; one that cannot be stored keeps no other from it."""
         if not group:
             return
+        token = group[0].new.token
+        self._commit(memory, [waiting for waiting in group if waiting.new.token != token])
+        group = [waiting for waiting in group if waiting.new.token == token]
         try:
             self.database.run(lambda: write.put_writes(self._tools(), memory, [w.new for w in group], now()))
         except BaseException as error:  # noqa: BLE001  whoever waits is told, whatever it is
@@ -215,7 +218,7 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
         if not channels:
             return {}
         found = self._read(lambda: read.history_of(self._tools(), place_of(config), channels))
-        return {name: _delta(writes, seed) for name, (writes, seed) in found.items()}
+        return {name: delta_of(writes, seed) for name, (writes, seed) in found.items()}
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Count up: in integers, or in the form of the official savers where a thread came from them."""
@@ -227,9 +230,10 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Async `get_tuple`."""
         place = place_of(config)
+        session.writer(self._slot(place.thread), config)
         found = await self.database.elsewhere(lambda: self._get(place))
         self._saw(place, found)
-        return _tuple(found, config if place.id else None) if found else None
+        return tuple_of(found, config if place.id else None) if found else None
 
     async def aget_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:
         """Async `get_channel`."""
@@ -244,7 +248,7 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Async `list`."""
-        listing = _Listing(self._tools(), _query(config, filter, before), limit)
+        listing = Listing(self._tools(), query_of(config, filter, before), limit)
         while listing.more():
             for found in listing.took(await self.database.elsewhere(partial(self._read, listing.page))):
                 yield found
@@ -330,7 +334,7 @@ class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
         """Read; again if a delete slipped between two statements, so that only what is really missing is an error."""
         try:
             return self.database.read(operation)
-        except IncompleteRecordError:
+        except IntegrityError:
             return self.database.read(operation)
 
 
@@ -342,59 +346,3 @@ def _say_where(error: BaseException, thread: str) -> None:
 class _Ready:
     def __await__(self) -> Iterator[None]:
         return iter(())
-
-
-Page = tuple[list[read.Loaded], pages.Cursor | None]
-
-
-class _Listing:
-    """Where a listing is: pages grow from one checkpoint, so that looking at the newest one reads no other."""
-
-    def __init__(self, tools: Tools, query: pages.Query, limit: int | None) -> None:
-        self._tools, self._query, self._left = tools, query, limit
-        self._cursor: pages.Cursor | None = None
-        self._size, self._finished = 1, limit is not None and limit <= 0
-
-    def more(self) -> bool:
-        """Tell whether there may be another page."""
-        return not self._finished
-
-    def page(self) -> Statements[Page]:
-        """Give the operation that reads the next page."""
-        size = self._size if self._left is None else min(self._left, self._size)
-        return pages.page(self._tools, self._query, self._cursor, size)
-
-    def took(self, page: Page) -> list[CheckpointTuple]:
-        """Go on behind a page; give what is on it."""
-        found, self._cursor = page
-        self._left = None if self._left is None else self._left - len(found)
-        self._size = min(2 * self._size, PAGES)
-        self._finished = self._cursor is None or self._left == 0
-        return [_tuple(one) for one in found]
-
-
-def _query(config: RunnableConfig | None, wanted: dict[str, Any] | None, before: RunnableConfig | None) -> pages.Query:
-    place: Place | None = place_of(config) if config else None
-    any_ns = config is not None and config["configurable"].get("checkpoint_ns") is None
-    start = before["configurable"].get("checkpoint_id") if before else None
-    return pages.Query(place, any_ns, wanted or {}, start)
-
-
-def _tuple(found: read.Loaded, config: RunnableConfig | None = None) -> CheckpointTuple:
-    record = found.record
-    own = config_of(found.thread, record.ns, record.id)
-    parent = config_of(found.thread, record.ns, record.parent) if record.parent else None
-    return CheckpointTuple(
-        config=config or cast("RunnableConfig", own),
-        checkpoint=cast("Checkpoint", found.checkpoint),
-        metadata=cast("CheckpointMetadata", found.metadata),
-        parent_config=cast("RunnableConfig | None", parent),
-        pending_writes=found.pending,
-    )
-
-
-def _delta(writes: list[tuple[str, str, Any]], seed: tuple[Any] | None) -> DeltaChannelHistory:
-    history: DeltaChannelHistory = {"writes": writes}
-    if seed is not None:
-        history["seed"] = seed[0]
-    return history

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
     from checkpointers.lease import Lease
@@ -23,6 +23,7 @@ Slot = tuple[int, str]
 K = TypeVar("K")
 V = TypeVar("V")
 KEPT: Final = 256
+RUN: Final = "__pregel_runtime"
 
 _lock = threading.Lock()
 _live: dict[Slot, list[Lease]] = {}
@@ -91,9 +92,9 @@ def held(slot: Slot) -> Lease | None:
     return _held.get({}).get(slot)
 
 
-def writer(slot: Slot, run: object) -> Lease | None:
+def writer(slot: Slot, config: Mapping[str, Any] | None) -> Lease | None:
     """Give the lease under which a run makes a call: that of its context, or of the context that its first call had."""
-    lease = held(slot)
+    lease, run = held(slot), config["configurable"].get(RUN) if config else None
     if run is None:
         return lease
     if lease is not None:

@@ -164,6 +164,7 @@ class SqliteDatabase(Database):
         connection.create_function("cp_clock", 0, now)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
+        connection.execute("PRAGMA secure_delete=FAST")
         return connection
 
     @contextlib.contextmanager

@@ -73,7 +73,7 @@ class Thread:
 def holder_of(row: Sequence[Any]) -> Holder:
     """Make a holder of the columns of a lease, and whether it is over."""
     token, owner, since, until, epoch, expired = row
-    return Holder(bytes(token), decoded(owner), since, until, epoch, bool(expired))
+    return Holder(bytes(token), bytes(owner).decode("utf-8", "replace"), since, until, epoch, bool(expired))
 
 
 def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, int] | None = None) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from checkpointers import PostgresSaver, Saver, SqliteSaver
 from checkpointers.testing import LocalPostgres
-from tests.checkpointers.wild import Colour, Mood, Point
+from tests.checkpointers.wild import TYPES
 
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -66,7 +66,7 @@ def saver(url: str) -> Iterator[Saver]:
 def reopen(url: str, **options: object) -> Saver:
     """Open a saver as another process would, one that knows the types of the tests."""
     if "serde" not in options:
-        options.setdefault("types", (Colour, Mood, Point))
+        options.setdefault("types", TYPES)
     if url.startswith("sqlite"):
         return SqliteSaver.open(url.removeprefix("sqlite:///"), **options)
     return PostgresSaver.open(url, pool_size=4, **options)

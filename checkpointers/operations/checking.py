@@ -143,8 +143,8 @@ def _opened(tools: Tools, key: int, name: str | None, rows: Any) -> Statements[C
             return Checkup(open_thread(tools, rows[0], name))
         except KeyringError as error:
             return error
-        except IntegrityError as error:
-            wrong = error.what
+        except (IntegrityError, UnicodeError) as error:
+            wrong = _told(error)
     kept = yield Statement("SELECT key FROM cp_keys WHERE thread = ?", (key,))
     try:
         check = Checkup(_unknown(tools, key, name, bytes(kept[0][0]) if kept else None))
@@ -172,12 +172,16 @@ def _checkpoints(tools: Tools, check: Checkup) -> Statements[None]:
         try:
             (record,) = yield from records_of(tools, check.thread, [row])
             metadata = metadata_of(check.thread, row)
-        except (IntegrityError, TypeError) as error:
-            check.found(error.what if isinstance(error, IntegrityError) else str(error), _step(row))
+        except (IntegrityError, TypeError, UnicodeError) as error:
+            check.found(_told(error), _step(row))
         else:
             check.rows[record.step], check.records[record.step] = row, record
             check.metadata[record.step] = metadata
             check.by_id[record.ns, record.id] = record
+
+
+def _told(error: Exception) -> str:
+    return error.what if isinstance(error, IntegrityError) else str(error)
 
 
 def _step(row: Row) -> int | None:
@@ -192,8 +196,8 @@ def _writes(tools: Tools, check: Checkup) -> Statements[None]:
     for row in rows:
         try:
             (task,) = yield from writes_of(tools, check.thread, [row])
-        except IntegrityError as error:
-            check.found(error.what, _step_of(steps, row))
+        except (IntegrityError, UnicodeError) as error:
+            check.found(_told(error), _step_of(steps, row))
         else:
             check.written.append((row, task))
 
@@ -217,7 +221,7 @@ def _elements(tools: Tools, check: Checkup) -> Statements[None]:
                     stack = check.thread.stack(row[0])
                     stack.add(row[1], row[2])
             except (IntegrityError, ValueError) as error:
-                check.found(error.what if isinstance(error, IntegrityError) else str(error))
+                check.found(_told(error))
             else:
                 check.elements.append(row)
                 check.numbers.setdefault(row[0], []).extend(number for number, _ in stack.items())

@@ -126,6 +126,11 @@ def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
     return Thread(key, standing.name, vault, standing, holder, wrapped)
 
 
+def is_shredded(row: Row) -> bool:
+    """Tell whether the key of a thread was thrown away, by the row that `SELECT_THREAD` gives."""
+    return row[_KEY] is not None and not row[_KEY]
+
+
 def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
     """Make sure that each of these names has a key."""
     missing = names.missing(texts)
@@ -133,21 +138,28 @@ def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
         rows = [(digest(text), encoded(text)) for text in missing]
         yield Many("INSERT INTO cp_names (digest, name) VALUES (?, ?) ON CONFLICT DO NOTHING", rows, writes=True)
         yield from learn_names(names, seal=True)
+        if lost := names.missing(missing):
+            raise IntegrityError("", None, f"the row of the name {lost[0]!r} is not what was written")
 
 
 def learn_names(names: Names, *, seal: bool = False) -> Statements[None]:
     """Learn all names that are stored, and seal those that are new."""
     rows = yield Statement("SELECT name_key, name, digest, seal FROM cp_names")
-    fresh = []
-    for key, raw, print_, sealed in rows:
-        name, wanted = bytes(raw), name_seal(key, bytes(raw))
-        if digest(decoded(name)) != bytes(print_) or (sealed is not None and bytes(sealed) != wanted):
-            raise IntegrityError("", None, f"the row of name {key} is not what was written")
-        if sealed is None:
-            fresh.append((wanted, key))
+    sound = [row for row in rows if name_is_sound(row)]
+    fresh = [(name_seal(key, bytes(raw)), key) for key, raw, _, sealed in sound if sealed is None]
     if fresh and seal:
         yield Many("UPDATE cp_names SET seal = ? WHERE name_key = ?", fresh, writes=True)
-    names.learn((key, decoded(raw)) for key, raw, *_ in rows)
+    names.learn((key, decoded(raw)) for key, raw, *_ in sound)
+
+
+def name_is_sound(row: Row) -> bool:
+    """Tell whether a row of names is what was written; threads that have no use for it do not mind."""
+    try:
+        key, raw, print_, sealed = row
+        name = bytes(raw)
+        return digest(decoded(name)) == bytes(print_) and (sealed is None or bytes(sealed) == name_seal(key, name))
+    except (TypeError, ValueError, struct.error, OverflowError):
+        return False
 
 
 def records_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Record]]:
@@ -214,6 +226,8 @@ def checkpoint_row(thread: Thread, place: Place) -> Statements[Row | None]:
     by: tuple[str, Any] = ("id", key_of(place.id)) if place.id else ("step", thread.standing.head)
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND {by[0]} = ?", (thread.key, ns, by[1]))
     if rows:
+        found = rows[0][CHECKPOINT_COLUMNS.index(by[0])]
+        see_it_is(thread, rows[0], ns, asked=found == by[1])
         return rows[0]
     if place.id:
         yield from _look_for_strays(thread)
@@ -235,9 +249,16 @@ def _newest_of(thread: Thread, ns: bytes) -> Statements[Row | None]:
         if rows:
             raise IncompleteRecordError(thread=thread.name, step=rows[0][0], channel=None)
         return None
+    see_it_is(thread, rows[0], ns)
     if rows[0][-1] != rows[0][STEP]:
         raise IncompleteRecordError(thread=thread.name, step=rows[0][-1] or rows[0][STEP], channel=None)
     return rows[0][:-1]
+
+
+def see_it_is(thread: Thread, row: Row, ns: bytes, *, asked: bool = True) -> None:
+    """See that a row is one that was asked for: an index that is damaged leads to others."""
+    if not asked or row[NS] != ns:
+        raise IntegrityError(thread.name, None, "an index leads to another checkpoint than it says")
 
 
 def all_there(thread: Thread, steps: Collection[int]) -> None:

@@ -93,10 +93,15 @@ def renew(tools: Tools, name: str, token: bytes, ttl: int) -> Statements[bool]:
 
 def release(tools: Tools, name: str, token: bytes) -> Statements[None]:
     """Give a thread back; of one that nothing was ever written to, nothing stays."""
-    thread = yield from locked(tools, name)
-    released = yield Statement(RELEASE, (tools.key(name), token))
-    if not released or thread is None or thread.standing.checkpoints:
+    key = tools.key(name)
+    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    if not (yield Statement(RELEASE, (key, token))):
         return
-    if not (yield Statement("SELECT 1 FROM cp_writes WHERE thread = ? LIMIT 1", (thread.key,))):
-        yield from erase(thread.key)
-        yield Statement("DELETE FROM cp_leases WHERE thread = ?", (thread.key,))
+    stored = yield Statement(
+        "SELECT EXISTS (SELECT 1 FROM cp_checkpoints WHERE thread = ?),"
+        " EXISTS (SELECT 1 FROM cp_writes WHERE thread = ?)",
+        (key, key),
+    )
+    if not any(stored[0]):
+        yield from erase(key)
+        yield Statement("DELETE FROM cp_leases WHERE thread = ?", (key,))

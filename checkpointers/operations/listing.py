@@ -21,15 +21,19 @@ from checkpointers.operations.common import (
     Tools,
     all_there,
     find_thread,
+    is_shredded,
     metadata_of,
     open_thread,
+    see_it_is,
 )
 from checkpointers.operations.read import Loaded, load
 from checkpointers.records import Record
-from checkpointers.standing import Thread
+from checkpointers.standing import STANDING_COLUMNS, Thread
 from checkpointers.statements import Many, Row, Statement, Statements
 
 SCANNED: Final = 256
+NEAR: Final = 64
+UPDATED: Final = 1 + STANDING_COLUMNS.index("updated_at")
 THREADS: Final = 256
 
 
@@ -49,7 +53,7 @@ class Cursor:
 
     thread: Thread | None
     step: int
-    by_id: bool = False
+    by_id: int | None = None
     listed: int = 0
     others: tuple[Thread, ...] = ()
     after: tuple[int, int] = (2**62, 0)
@@ -67,6 +71,9 @@ def page(
         if at.step == _HIGHEST:
             yield from _see_all(thread)
         rows = yield _below(thread, query, at, size)
+        if query.place is not None and not query.any_ns:
+            for row in rows:
+                see_it_is(thread, row, key_of(query.place.ns))
         chosen = [row for row in rows if _matches(thread, row, query.filter)][:limit]
         found = yield from load(tools, thread, chosen)
         if not query.filter:
@@ -150,23 +157,30 @@ def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
     thread = yield from find_thread(tools, query.place.thread)
     if thread is None:
         return None
-    step = (yield from _step_before(thread.key, query)) if query.before else _HIGHEST
-    return Cursor(thread, step or _HIGHEST, by_id=step is None)
+    if not query.before:
+        return Cursor(thread, _HIGHEST)
+    step, same = yield from _step_before(thread.key, query)
+    if step is None:
+        return Cursor(thread, _HIGHEST, by_id=0)
+    return Cursor(thread, step) if same else Cursor(thread, step + NEAR, by_id=step - NEAR)
 
 
 _HIGHEST: Final = 2**31 - 1
 
 
-def _step_before(thread: int, query: Query) -> Statements[int | None]:
-    """Give the step of the checkpoint that a listing starts below, None if it is not stored.
+def _step_before(thread: int, query: Query) -> Statements[tuple[int | None, bool]]:
+    """Give the step of the checkpoint that a listing starts below, if it is stored, and whether it is of its namespace.
 
-    Its namespace may be another one: a subgraph asks for what it had before a checkpoint of its parent graph.
+    A subgraph asks for what it had before a checkpoint of its parent graph. The two are stored side by side, so near
+    that step the order of commits says little, and ids tell which was made first.
     """
+    ns = key_of(query.place.ns if query.place else ROOT)
     rows = yield Statement(
-        "SELECT step FROM cp_checkpoints WHERE thread = ? AND id = ? ORDER BY ns = ? DESC, step LIMIT 1",
-        (thread, key_of(query.before or ""), key_of(query.place.ns if query.place else ROOT)),
+        "SELECT step, ns FROM cp_checkpoints WHERE thread = ? AND id = ? ORDER BY ns = ? DESC, step LIMIT 1",
+        (thread, key_of(query.before or ""), ns),
     )
-    return int(rows[0][0]) if rows else None
+    same = query.place is None or query.any_ns or (bool(rows) and bytes(rows[0][1]) == ns)
+    return (int(rows[0][0]) if rows else None), same
 
 
 def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Cursor | None]:
@@ -174,7 +188,7 @@ def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Curso
     if query.place is not None:
         return None
     if cursor.others:
-        return replace(cursor, thread=cursor.others[0], step=_HIGHEST, by_id=True, listed=0, others=cursor.others[1:])
+        return replace(cursor, thread=cursor.others[0], step=_HIGHEST, by_id=0, listed=0, others=cursor.others[1:])
     rows = yield Statement(
         f"{SELECT_THREAD} WHERE t.updated_at < ? OR (t.updated_at = ? AND t.thread < ?)"
         f" ORDER BY t.updated_at DESC, t.thread DESC LIMIT {THREADS:d}",
@@ -182,9 +196,11 @@ def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Curso
     )
     if not rows:
         return None
-    found = [open_thread(tools, row) for row in rows]
-    after = (found[-1].standing.updated_at, found[-1].key)
-    return Cursor(found[0], _HIGHEST, by_id=True, others=tuple(found[1:]), after=after)
+    after = (rows[-1][UPDATED], rows[-1][0])
+    found = [open_thread(tools, row) for row in rows if not is_shredded(row)]
+    if not found:
+        return (yield from _next_thread(tools, query, replace(cursor, after=after)))
+    return Cursor(found[0], _HIGHEST, by_id=0, others=tuple(found[1:]), after=after)
 
 
 def _below(thread: Thread, query: Query, cursor: Cursor, limit: int) -> Statement:
@@ -194,8 +210,8 @@ def _below(thread: Thread, query: Query, cursor: Cursor, limit: int) -> Statemen
         sql, params = sql + " AND ns = ?", [*params, key_of(query.place.ns)]
     if query.place is not None and query.place.id:
         sql, params = sql + " AND id = ?", [*params, key_of(query.place.id)]
-    if query.before and cursor.by_id:
-        sql, params = sql + " AND id < ?", [*params, key_of(query.before)]
+    if query.before and cursor.by_id is not None:
+        sql, params = sql + " AND (id < ? OR step < ?)", [*params, key_of(query.before), cursor.by_id]
     for needles in _needles(query.filter):
         found = " OR ".join(["instr(metadata, ?) > 0"] * len(needles))
         sql, params = f"{sql} AND ({found} OR substr(metadata, 1, 1) <> ?)", [*params, *needles, PLAIN]

@@ -29,6 +29,7 @@ from checkpointers.operations.common import (
     all_there,
     checked,
     find_thread,
+    is_shredded,
     metadata_of,
     open_thread,
     records_of,
@@ -352,6 +353,8 @@ def steps_of_runs(tools: Tools, run_ids: Collection[str]) -> Statements[dict[str
     """Find the checkpoints that these runs made, by thread."""
     found: dict[str, list[int]] = {}
     for row in (yield Statement(SELECT_THREAD)):
+        if is_shredded(row):
+            continue
         thread = open_thread(tools, row)
         after = 0
         while True:

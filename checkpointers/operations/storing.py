@@ -50,6 +50,7 @@ class Elements:
     rows: list[tuple[int, int, bytes]] = field(default_factory=list)
     sealed: list[tuple[int, int, bytes]] = field(default_factory=list)
     replaced: list[tuple[int, int, int]] = field(default_factory=list)
+    freed: int = 0
 
     def add(self, channel: int, number: int, payload: bytes) -> None:
         """Add an element."""
@@ -57,19 +58,20 @@ class Elements:
 
     @property
     def bytes(self) -> int:
-        """Give the size of what is new."""
-        return sum(len(body) for rows in (self.rows, self.sealed) for _, _, body in rows)
+        """Give by how much this grows the thread."""
+        return sum(len(body) for rows in (self.rows, self.sealed) for _, _, body in rows) - self.freed
 
 
 def finish(memory: ThreadMemory, new: Elements) -> Statements[None]:
     """Turn the new elements into rows, joining every segment that they complete."""
-    new.rows, new.sealed, new.replaced = [], [], []
+    new.rows, new.sealed, new.replaced, new.freed = [], [], [], 0
     thread, vault = memory.key, memory.vault
     for channel, payloads in new.payloads.items():
         complete = {start_of(number) for number in payloads if number % SEAL == SEAL - 1}
         for start in sorted(complete):
-            segment = yield from _segment(memory, channel, start, payloads)
+            segment, stored = yield from _segment(memory, channel, start, payloads)
             if len(segment) == SEAL:
+                new.freed += stored
                 body = seal([segment[start + index] for index in range(SEAL)])
                 new.sealed.append((channel, start, vault.seal(element_place(thread, channel, start), body)))
                 new.replaced.append((channel, start + 1, start + SEAL - 1))
@@ -81,15 +83,19 @@ def finish(memory: ThreadMemory, new: Elements) -> Statements[None]:
         ]
 
 
-def _segment(memory: ThreadMemory, channel: int, start: int, fresh: dict[int, bytes]) -> Statements[dict[int, bytes]]:
-    """Gather the elements of a segment: the new ones, and those stored before."""
+def _segment(
+    memory: ThreadMemory, channel: int, start: int, fresh: dict[int, bytes]
+) -> Statements[tuple[dict[int, bytes], int]]:
+    """Gather the elements of a segment: the new ones, and those stored before, with the bytes that these take."""
+    stored = 0
     found = {number: payload for number, payload in fresh.items() if start_of(number) == start}
     if len(found) < SEAL and memory.exists:
         rows = yield Many(SELECT_ELEMENTS, [(memory.key, channel, start, start + SEAL - 1)])
         with checked(memory.name, "elements"):
             place, opened = element_place, memory.vault.open
             found |= {number: unsqueeze(opened(place(memory.key, channel, number), body)) for _, number, body in rows}
-    return found
+        stored = sum(len(body) for _, _, body in rows)
+    return found, stored
 
 
 def store_value(

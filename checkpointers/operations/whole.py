@@ -27,7 +27,7 @@ from checkpointers.operations.common import (
 )
 from checkpointers.operations.guard import BEGIN, SET_STANDING, refusal
 from checkpointers.sealing import Vault, checkpoint_place, element_place, metadata_place, write_place
-from checkpointers.standing import Holder, Standing, Thread, holder_of, pack_standing
+from checkpointers.standing import Standing, Thread, holder_of, pack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 
 TABLES: Final = ("cp_elements", "cp_writes", "cp_heads", "cp_checkpoints", "cp_keys", "cp_threads")
@@ -52,8 +52,8 @@ def restand(thread: Thread, after: Standing) -> Statements[None]:
     yield Statement(SET_STANDING, (*pack_standing(thread.key, thread.vault, after), thread.key))
 
 
-def may_change(tools: Tools, name: str, token: bytes | None) -> Statements[Holder | None]:
-    """See that nobody else holds a thread; give who does. The thread need not be readable."""
+def may_change(tools: Tools, name: str, token: bytes | None) -> Statements[None]:
+    """See that nobody else holds a thread, which need not be readable."""
     rows = yield Statement(
         "SELECT token, owner, since, until, epoch, until < cp_clock() FROM cp_leases"
         " WHERE thread = ? AND token IS NOT NULL",
@@ -63,18 +63,17 @@ def may_change(tools: Tools, name: str, token: bytes | None) -> Statements[Holde
     held = holder is not None and not holder.expired
     if (held or token is not None) and (holder is None or holder.token != token):
         raise refusal(name, holder, token)
-    return holder
 
 
 def delete_thread(tools: Tools, name: str, token: bytes | None, now: int) -> Statements[None]:
     """Remove everything of a thread; roots before leaves. What somebody else holds stays, with a refusal."""
     key = tools.key(name)
     yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
-    holder = yield from may_change(tools, name, token)
+    yield from may_change(tools, name, token)
     yield from erase(key)
     if token is not None:
         yield from begin(tools, key, Standing(name, stamp=now, created_at=now, updated_at=now))
-    elif holder is None:
+    else:
         yield Statement("DELETE FROM cp_leases WHERE thread = ?", (key,))
 
 

@@ -41,7 +41,7 @@ from checkpointers.tally import kinds_in, rows_in, tally_of
 
 T = TypeVar("T")
 OnConflict = Literal["error", "fork"]
-ATTEMPTS: Final = 50
+ATTEMPTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)

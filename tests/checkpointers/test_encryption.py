@@ -363,9 +363,6 @@ def test_killed_at_every_request_of_a_rotation(url: str) -> None:
     assert crash_at_every_request(url, first=1, step=1) > 20
 
 
-@pytest.mark.xfail(
-    strict=True, reason="saver._read reads again after an IncompleteRecordError only, not any IntegrityError"
-)
 def test_readers_while_rotating(postgres_url: str) -> None:
     """A thread that is encrypted between two statements of a reader is read again, and is not called damaged."""
     with reopen(postgres_url) as saver:
@@ -486,7 +483,6 @@ def test_a_shredded_thread_stops_nothing_else(sealed: Saver) -> None:
     sealed.vacuum()
 
 
-@pytest.mark.xfail(strict=True, reason="read._next_thread and remove.steps_of_runs open every thread, and stop at one")
 @pytest.mark.parametrize("how", ["listing", "runs"])
 def test_a_shredded_thread_does_not_stop_listings(sealed: Saver, how: str) -> None:
     """Listing all checkpoints, and deleting runs by their ids, go on with the other threads."""
@@ -539,7 +535,6 @@ def test_a_lease_keeps_a_thread_from_being_shredded_by_others(sealed: Saver) -> 
         other.run(lease.__exit__, None, None, None)
 
 
-@pytest.mark.xfail(strict=True, reason="leases.release reads the thread, which nobody can any more")
 def test_a_lease_on_a_shredded_thread_is_given_back(sealed: Saver) -> None:
     """The end of the block is no error, and the name is free at once."""
     several(sealed, "a")
@@ -585,7 +580,6 @@ def test_a_canary_is_nowhere_in_clear(url: str) -> None:
     assert all(line.startswith(("pg_wal", "base, pg_statistic")) for line in found.left)
 
 
-@pytest.mark.xfail(strict=True, reason="002_initial.postgres.sql: columns of contents need SET STATISTICS 0")
 def test_the_statistics_of_postgres_have_no_samples(postgres_url: str) -> None:
     """ANALYZE, which Postgres runs by itself too, does not copy contents into a table that no rotation reaches."""
     with reopen(postgres_url) as saver:

@@ -26,7 +26,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from checkpointers import PostgresSaver, SqliteSaver
-from tests.checkpointers.wild import difference, facts, messages, values
+from tests.checkpointers.wild import TYPES, difference, facts, messages, values
 
 THREADS = ["a", "b", "\x00 odd \U0001f600" * 300]
 SPACES = ["", "child:1"]
@@ -45,8 +45,8 @@ class Comparison(RuleBasedStateMachine):
         self.schema = f"m{uuid.uuid4().hex}"
         self.oracle = InMemorySaver()
         self.ours = {
-            "sqlite": SqliteSaver.open(Path(self.folder.name) / "m.db"),
-            "postgres": PostgresSaver.open(self.server, schema=self.schema, pool_size=2),
+            "sqlite": SqliteSaver.open(Path(self.folder.name) / "m.db", types=TYPES),
+            "postgres": PostgresSaver.open(self.server, schema=self.schema, pool_size=2, types=TYPES),
         }
         self.live: dict[tuple[str, str], list[str]] = {}
         self.parents: set[tuple[str, str, str]] = set()

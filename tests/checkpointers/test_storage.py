@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 
 from checkpointers import Saver
@@ -147,8 +148,8 @@ def test_going_on_after_reopening_stores_nothing_twice(url: str, schema: Any) ->
 def test_bytes_grow_with_steps_not_with_their_square(saver: Saver) -> None:
     """Twice the steps take about twice the bytes."""
     sizes = []
-    for until in (50, 100, 200, 400):
-        loop(saver).invoke({"until": until, "n": until // 2 if until > 50 else 0}, config())
+    for until in (64, 128, 256, 512):  # where rows of elements are just joined
+        loop(saver).invoke({"until": until, "n": until // 2 if until > 64 else 0}, config())
         sizes.append(saver.threads()[0].bytes)
     assert sizes[3] - sizes[2] < 2.3 * (sizes[2] - sizes[1])
 
@@ -298,3 +299,26 @@ def test_a_reader_pushes_no_writer_out(url: str) -> None:
         with listening(saver, asked):
             put(saver, {"list": items(202)}, after=place, version=3)
         assert [type(request).__name__ for request in asked] == ["Append"]
+
+
+def test_what_a_subgraph_had_before_a_checkpoint_is_told_by_ids(saver: Saver) -> None:
+    """A graph and its subgraph are stored side by side: which commit came first does not say which was made first."""
+
+    def store(ns: str, name: str, after: str | None) -> None:
+        place = {"configurable": {"thread_id": "t", "checkpoint_ns": ns, "checkpoint_id": after}}
+        checkpoint = {**empty_checkpoint(), "id": name, "channel_values": {"x": name}, "channel_versions": {"x": 1}}
+        saver.put(place, checkpoint, {"source": "loop", "step": 1, "parents": {}}, {"x": 1})
+
+    ids = [str(uuid6(clock_seq=n)) for n in range(4)]
+    store("sub", ids[1], None)  # made after the root's, stored before it
+    store("", ids[0], None)
+    store("", ids[3], ids[0])
+    store("sub", ids[2], ids[1])  # made before the root's second, stored after it
+
+    def before(name: str) -> list[str]:
+        root = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": name}}
+        found = saver.list({"configurable": {"thread_id": "t", "checkpoint_ns": "sub"}}, before=root)
+        return [one.checkpoint["id"] for one in found]
+
+    assert before(ids[0]) == []
+    assert before(ids[3]) == [ids[2], ids[1]]

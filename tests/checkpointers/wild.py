@@ -29,6 +29,9 @@ class Point:
     label: str | None = None
 
 
+TYPES = (Colour, Mood, Point)
+
+
 texts = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
     st.sampled_from(["", "\x00", "a\x00b", "é", "\u202e", "🜁" * 40, "word " * 80]),
