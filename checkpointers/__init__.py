@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from checkpointers.retention import Keep, Plan
     from checkpointers.saver import Saver
     from checkpointers.sqlite import SqliteSaver
+    from checkpointers.standing import Holder
     from checkpointers.step import Step
     from checkpointers.strict import Degraded, StrictSerializer
     from checkpointers.threads import StepInfo, ThreadInfo, Usage
@@ -85,6 +86,7 @@ _HOMES = {
     "retention": "Keep Plan",
     "saver": "Saver",
     "sqlite": "SqliteSaver",
+    "standing": "Holder",
     "step": "Step",
     "strict": "Degraded StrictSerializer",
     "threads": "StepInfo ThreadInfo Usage",
@@ -109,6 +111,7 @@ __all__ = [
     "HeadMovedError",
     "History",
     "HistoryError",
+    "Holder",
     "IncompleteRecordError",
     "IntegrityError",
     "Keep",

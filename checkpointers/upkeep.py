@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpointers.errors import ThreadExistsError, UnknownThreadError
 from checkpointers.operations import remove, survey, whole
+from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, plan
 
 if TYPE_CHECKING:
     from checkpointers.database import Database
     from checkpointers.memory import Memory
     from checkpointers.operations.common import Tools
+    from checkpointers.standing import Holder
     from checkpointers.statements import Operation, Statements
     from checkpointers.status import Status
     from checkpointers.threads import StepInfo, ThreadInfo, Usage
@@ -91,6 +93,12 @@ class Upkeep:
         """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too."""
         return self.database.read(lambda: survey.steps(self._tools(), str(thread), ns))
 
+    def holder(self, thread: str) -> Holder | None:
+        """Say who holds the lease of a thread now: `owner`, `since`, `until` (in microseconds), `epoch`."""
+        found = self.database.read(lambda: find_thread(self._tools(), str(thread)))
+        holder = found.holder if found is not None else None
+        return None if holder is None or holder.expired else holder
+
     def usage(self, thread: str | None = None) -> list[Usage]:
         """Say where the bytes are, by thread and channel, the largest first."""
         return self.database.read(lambda: survey.usage(self._tools(), thread))
@@ -163,6 +171,10 @@ class Upkeep:
     async def asteps(self, thread: str, ns: str | None = "") -> list[StepInfo]:
         """Async `steps`."""
         return await self.database.elsewhere(lambda: self.steps(thread, ns))
+
+    async def aholder(self, thread: str) -> Holder | None:
+        """Async `holder`."""
+        return await self.database.elsewhere(lambda: self.holder(thread))
 
     async def ausage(self, thread: str | None = None) -> list[Usage]:
         """Async `usage`."""

@@ -1,12 +1,13 @@
-"""One background loop for the sync doors, so that they also work inside a notebook's running loop."""
+"""One background loop for the sync doors, so that they also work inside a notebook's running loop; and runs apart."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 from graph_agent.errors import SetupError
@@ -40,9 +41,19 @@ class Portal:
             ended.wait(PATIENCE)
             raise
 
-    def start(self, work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None) -> Future[T]:
-        """Begin a coroutine, and let it run."""
-        return asyncio.run_coroutine_threadsafe(work, loop or self._running())
+    def start(
+        self, work: Coroutine[Any, Any, T], *, loop: asyncio.AbstractEventLoop | None = None
+    ) -> Callable[[], None]:
+        """Begin a coroutine, and let it run; what is given stops it, and waits until it has ended."""
+        home, ended = loop or self._running(), threading.Event()
+        future = asyncio.run_coroutine_threadsafe(_until(work, ended), home)
+
+        def stop() -> None:
+            future.cancel()
+            if not _is_here(home) and not sys.is_finalizing():
+                ended.wait(PATIENCE)
+
+        return stop
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -67,11 +78,42 @@ def _unfit(loop: asyncio.AbstractEventLoop | None) -> str:
         return ""
     if not loop.is_running():
         return "this saver lives in an event loop that does not run any more; open it in one that does, and await there"
+    here = "this saver lives in the running loop, which a sync call would block; await the async twin"
+    return here if _is_here(loop) else ""
+
+
+def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
     try:
-        here = asyncio.get_running_loop() is loop
+        return asyncio.get_running_loop() is loop
     except RuntimeError:
-        here = False
-    return "this saver lives in the running loop, which a sync call would block; await the async twin" if here else ""
+        return False
+
+
+async def apart(events: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """Pass on what a generator gives, which runs in a task and a context of its own, and no further than is listened.
+
+    What it sets in its context, as the lease under which it writes, is not seen by whoever listens, and stays with it
+    even if each event is asked for by another task. When nobody listens any more it is stopped, and waited for.
+    """
+    queue: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
+
+    async def pump() -> None:
+        async with aclosing(events) as told:
+            async for event in told:
+                queue.put_nowait((event,))
+                await queue.join()
+
+    running = asyncio.create_task(pump())
+    running.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (told := await queue.get()) is not None:
+            yield told[0]
+            queue.task_done()
+        await running
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        _ = running.cancelled() or running.exception()  # nobody listens
 
 
 PORTAL = Portal()

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 
-from checkpointers.retention import duration
+from checkpointers.lease import IfBusy
 from graph_agent import prompts as texts
 from graph_agent._portal import PORTAL
 from graph_agent.answers import Ids, fitted, gathered
@@ -33,7 +33,7 @@ from graph_agent.nodes.road import Node
 from graph_agent.patch import Checker, Patch
 from graph_agent.policies import Budget, Context, Deadline, Retry, ReviewPolicy
 from graph_agent.run import Run
-from graph_agent.savers import loop_of, saver_of
+from graph_agent.savers import Turns, listed, loop_of, saver_of
 from graph_agent.state import AgentState
 from graph_agent.tools import Toolbox
 
@@ -61,6 +61,7 @@ class Agent:
         migrations: Migrations | None = None,
         max_age: str | float | timedelta | None = None,
         checkpoint: Literal["step", "iteration", "phase"] = "step",
+        lease_ttl: float = 30.0,
         clock: Callable[[], float] = time.time,
         sleep: Sleep | None = None,
         chance: Callable[[], float] = random.random,
@@ -82,26 +83,25 @@ class Agent:
             nodes: nodes of your own, each with the name of the node that it comes before.
             migrations: how old state becomes new.
             max_age: how long after its last step a thread may be resumed, as `"30d"`.
-            checkpoint: when to save: after every step; after every turn of the loop, or when the phase changes. After a
-                crash, what came since is done again, so the last two are for tools that are `read_only`.
+            checkpoint: save after every step, turn of the loop, or phase; the last two for `read_only` tools alone.
+            lease_ttl: how many seconds after its process died a run still has its thread, with a saver of ours.
             clock: gives the time; for tests.
             sleep: lets time pass; for tests.
             chance: gives a number between 0 and 1; for tests.
         """
         checker = Checker(state)
         box = tools if isinstance(tools, Toolbox) else Toolbox(tools)
-        similar = Similarity(embeddings) if embeddings else None
-        self.kit = Kit(
-            model=Model(model), tools=box, composer=Composer(context or Context(), similar), checker=checker,
-            prompts=texts.checked(prompts or {}, checker.keys), budget=budget or Budget(),
-            review=_known(review or ReviewPolicy(), box), retry=retry or Retry(), deadline=deadline or Deadline(),
-            clock=clock, chance=chance, **({"sleep": sleep} if sleep else {}),
-        )  # fmt: skip
         self.saver = saver_of(saver)
+        turns = Turns(self.saver, ttl=lease_ttl)
+        self.kit = Kit(
+            model=Model(model), tools=box, composer=_composer(context, embeddings), checker=checker,
+            prompts=texts.checked(prompts or {}, checker.keys), budget=budget or Budget(), retry=retry or Retry(),
+            review=_known(review or ReviewPolicy(), box), deadline=deadline or Deadline(), clock=clock, chance=chance,
+            fence=turns.check, **({"sleep": sleep} if sleep else {}),
+        )  # fmt: skip
         self.graph = build_graph(self.kit, state=state, extra=nodes, checkpointer=self.saver)
         self._driver = Driver(
-            self.graph, self.kit, migrations=migrations or Migrations(), checkpoint=_granularity(checkpoint, box),
-            max_age=duration(max_age) if max_age is not None else None,
+            self.graph, self.kit, turns, migrations=migrations, checkpoint=_cadence(checkpoint, box), max_age=max_age,
         )  # fmt: skip
 
     # Async doors: each is what happens; the sync ones below only wait for it.
@@ -120,20 +120,25 @@ class Agent:
         update: Mapping[str, Any] | Patch | None = None,
         supersede: bool = False,
         by: str = "user",
+        if_busy: IfBusy = "reject",
     ) -> AsyncGenerator[Event]:
         """Work on a goal, and tell what happens."""
         if not str(goal or "").strip():
             raise SetupError("the goal is empty; say in words what the agent should reach")
-        thread = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
-        run, changes = await self._driver.ready(thread, new=True)
-        given = {**changes, **self._driver.beginning(goal, run, supersede=supersede, by=by)}
-        record = self._driver.budget(budget, run.state, begins=True)
-        given |= {"budget": record} if record else {}
-        limits = [constraints] if isinstance(constraints, str) else list(constraints)
-        given |= {"constraints": limits} if limits else {}
-        given |= _written(update)
-        self.kit.checker.check("(input)", given)
-        async with aclosing(self._driver.events(run, given)) as events:
+        name = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
+
+        async def begun(stopped: bool) -> tuple[Run, Any]:  # noqa: FBT001  as the driver calls it
+            run, changes = await self._driver.ready(name, new=True)
+            given = {**changes, **self._driver.beginning(goal, run, supersede=supersede or stopped, by=by)}
+            record = self._driver.budget(budget, run.state, begins=True)
+            given |= {"budget": record} if record else {}
+            limits = [constraints] if isinstance(constraints, str) else list(constraints)
+            given |= {"constraints": limits} if limits else {}
+            given |= _written(update)
+            self.kit.checker.check("(input)", given)
+            return run, given
+
+        async with aclosing(self._driver.events(name, begun, if_busy=if_busy)) as events:
             async for event in events:
                 yield event
 
@@ -151,21 +156,22 @@ class Agent:
         respond: Mapping[str, str] | None = None,
         budget: Budget | None = None,
         by: str = "user",
+        if_busy: IfBusy = "reject",
     ) -> AsyncGenerator[Event]:
         """Go on with a thread, and tell what happens."""
-        thread = thread.thread if isinstance(thread, Run) else str(thread)
-        run, changes = await self._driver.ready(thread)
-        answers = gathered(approve=approve, reject=reject, edit=edit, respond=respond)
-        fitting = fitted(answers, run, self.kit.tools, by=by, now=self.kit.clock())
-        if answers and not fitting:
-            yield Ended(thread, run)
-            return
-        record = self._driver.budget(budget, run.state, begins=False)
-        given = self._driver.going_on(run, fitting, update={**changes, **({"budget": record} if record else {})})
-        if given is ...:
-            yield Ended(thread, run)
-            return
-        async with aclosing(self._driver.events(run, given)) as events:
+        name = thread.thread if isinstance(thread, Run) else str(thread)
+
+        async def gone_on(_: bool) -> tuple[Run, Any]:  # noqa: FBT001  as the driver calls it
+            run, changes = await self._driver.ready(name)
+            answers = gathered(approve=approve, reject=reject, edit=edit, respond=respond)
+            fitting = fitted(answers, run, self.kit.tools, by=by, now=self.kit.clock())
+            if answers and not fitting:
+                return run, ...
+            record = self._driver.budget(budget, run.state, begins=False)
+            update = {**changes, **({"budget": record} if record else {})}
+            return run, self._driver.going_on(run, fitting, update=update)
+
+        async with aclosing(self._driver.events(name, gone_on, if_busy=if_busy)) as events:
             async for event in events:
                 yield event
 
@@ -183,8 +189,9 @@ class Agent:
     ) -> Run:
         """Make a new thread of a step of another; see `fork`."""
         name = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
-        await fork(self._driver, address, thread=name, update=_written(update), node=node)
-        return await self._driver.look(name)
+        async with self._driver.turns.take(name):
+            await fork(self._driver, address, thread=name, update=_written(update), node=node)
+            return await self._driver.stands(name)
 
     # Sync doors: they work in a script and inside the running loop of a notebook.
 
@@ -196,7 +203,9 @@ class Agent:
             thread: the name to resume it by; one is made up if there is none. A finished thread takes a new goal.
             progress: show one live line, where somebody is looking at a terminal.
             options: `constraints`; `budget` for this thread; `update` for state keys of your own; `supersede=True` to
-                give up what an unfinished thread is doing or asking; `by` who says so.
+                give up what an unfinished thread is doing or asking; `by` who says so; `if_busy`, what to do if
+                another run has the thread: `"reject"` raises `OpenThreadError`, `"enqueue"` waits for it, `"interrupt"`
+                stops it and gives up what it was doing, `"rollback"` also takes back what it stored.
         """
         return self._wait(_last(self.astream(goal, thread=thread, **options), self._line(progress)))
 
@@ -207,7 +216,8 @@ class Agent:
             thread: its name, or a run of it.
             progress: show one live line.
             options: `approve` and `reject` take ids of reviews, `reject` also `{id: why}`; `edit` takes
-                `{id: arguments}`, `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers.
+                `{id: arguments}`, `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers;
+                `if_busy` as for `run`.
         """
         return self._wait(_last(self.astream_resume(thread, **options), self._line(progress)))
 
@@ -242,11 +252,13 @@ class Agent:
         return self._wait(self.afork(address, thread=thread, update=update, node=node))
 
     def threads(self, **wanted: Any) -> list[Any]:
-        """List threads, as `saver.threads` does; what other savers cannot tell is left out."""
-        listed = getattr(self.saver, "threads", None)
-        if listed is not None:
-            return list(listed(**wanted))
-        found = self._wait(_listed(self.saver))
+        """List threads, as `saver.threads` does, but one that a run has as `running`; `holder` says whose it is.
+
+        What other savers cannot tell is left out.
+        """
+        if hasattr(self.saver, "threads"):
+            return listed(self.saver, **wanted)
+        found = self._wait(_names(self.saver))
         return list(dict.fromkeys(found))
 
     def history(self, thread: str) -> Timeline:
@@ -273,14 +285,14 @@ class Agent:
                 queue.put(error)
                 raise
 
-        running = PORTAL.start(pump(), loop=loop_of(self.saver))
+        stop = PORTAL.start(pump(), loop=loop_of(self.saver))
         try:
             while (event := queue.get()) is not None:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
         finally:
-            running.cancel()
+            stop()
 
 
 def _named(thread: Any) -> str:
@@ -307,7 +319,11 @@ def _known(review: ReviewPolicy, tools: Toolbox) -> ReviewPolicy:
     return review
 
 
-def _granularity(checkpoint: str, tools: Toolbox) -> str:
+def _composer(context: Context | None, embeddings: Embeddings | None) -> Composer:
+    return Composer(context or Context(), Similarity(embeddings) if embeddings else None)
+
+
+def _cadence(checkpoint: str, tools: Toolbox) -> str:
     """Refuse to save seldom where a crash would make an effect happen twice."""
     if checkpoint not in ("step", "iteration", "phase"):
         raise SetupError(f"checkpoint={checkpoint!r} is none of 'step', 'iteration', 'phase'")
@@ -331,5 +347,5 @@ async def _last(events: AsyncGenerator[Event], line: Line | None = None) -> Run:
     return run
 
 
-async def _listed(saver: Any) -> list[str]:
+async def _names(saver: Any) -> list[str]:
     return [found.config["configurable"]["thread_id"] async for found in saver.alist(None)]

@@ -54,7 +54,7 @@ def agent_for(folder: Path, model: Any, *, dies: bool = False) -> Agent:
             log.write(f"{name}\n")
         return f"deleted {name}"
 
-    return Agent(model, tools=[measure, delete], saver=f"sqlite:///{folder}/agent.db")
+    return Agent(model, tools=[measure, delete], saver=f"sqlite:///{folder}/agent.db", lease_ttl=3.0)
 
 
 def script() -> ScriptedModel:
@@ -99,10 +99,14 @@ def begin(folder: Path) -> None:
 
 
 def answer(folder: Path, *, dies: bool) -> None:
-    """Approve what is asked, as the person at the keyboard; then go on, unless it is the time to die."""
+    """Approve what is asked, as the person at the keyboard; then go on, unless it is the time to die.
+
+    A process that died has its thread until its lease is over: that is waited for.
+    """
     agent = agent_for(folder, script() if not os.environ.get("GRAPH_AGENT_MODEL") else model_for(), dies=dies)
     run = agent.state(THREAD)
-    for event in agent.stream_resume(THREAD, approve=[review.id for review in run.reviews], by="you"):
+    approved = [review.id for review in run.reviews]
+    for event in agent.stream_resume(THREAD, approve=approved, by="you", if_busy="enqueue"):
         tell(event)
     show(agent, agent.state(THREAD))
     agent.saver.close()

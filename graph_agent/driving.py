@@ -1,9 +1,8 @@
-"""Driving a thread: begin, go on, answer, look. Async; the sync doors are in `agent`."""
+"""Driving a thread, in its turn: begin, go on, answer, look. Async; the sync doors are in `agent`."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncGenerator, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,6 +11,9 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 from langgraph.types import Command
 
+from checkpointers.lease import IfBusy
+from checkpointers.retention import duration
+from graph_agent._portal import apart
 from graph_agent.answers import expired
 from graph_agent.errors import (
     ExpiredThreadError,
@@ -26,53 +28,79 @@ from graph_agent.migrations import Migrations, check_graph, fingerprint
 from graph_agent.patch import clean, hashed
 from graph_agent.policies import Budget
 from graph_agent.run import Run, run_of
+from graph_agent.savers import Turns
 from graph_agent.state import outstanding, upsert
 
 ENDLESS: Final = 10**9
-_RUNNING: Final[set[tuple[Hashable, str]]] = set()
-_LOCK: Final = threading.Lock()
+Prepare = Callable[[bool], Awaitable[tuple[Run, Any]]]
 
 
 class Driver:
-    """The graph of an agent, and the threads it drives in this process."""
+    """The graph of an agent, and the threads it drives."""
 
     def __init__(
-        self, graph: Any, kit: Kit, *, migrations: Migrations, checkpoint: str, max_age: timedelta | None
+        self,
+        graph: Any,
+        kit: Kit,
+        turns: Turns,
+        *,
+        migrations: Migrations | None,
+        checkpoint: str,
+        max_age: str | float | timedelta | None,
     ) -> None:
-        """Take a compiled graph."""
-        self.graph, self.kit, self.migrations = graph, kit, migrations
-        self._checkpoint, self._max_age = checkpoint, max_age
-        self._home = _home(graph.checkpointer)
-        self._metadata = {"graph": fingerprint(graph), "schema_version": migrations.version}
+        """Take a compiled graph, and the turns of its saver."""
+        self.graph, self.kit, self.turns, self.migrations = graph, kit, turns, migrations or Migrations()
+        self._checkpoint, self._max_age = checkpoint, duration(max_age) if max_age is not None else None
+        self._metadata = {"graph": fingerprint(graph), "schema_version": self.migrations.version}
 
     def config(self, thread: str) -> dict[str, Any]:
         """Give the config of a thread; its metadata is stored with every checkpoint."""
         return {"configurable": {"thread_id": thread}, "metadata": self._metadata, "recursion_limit": ENDLESS}
 
     async def look(self, thread: str) -> Run:
-        """Give where a thread stands."""
-        return run_of(thread, await self.graph.aget_state(self.config(thread)), running=self._runs(thread))
+        """Give where a thread stands, whoever runs it."""
+        running = await self.turns.taken(thread)
+        run = await self.stands(thread, running=running)
+        if run.status == "crashed" and await self.turns.taken(thread):
+            return await self.stands(thread, running=True)  # it was taken up between the two looks
+        return run
 
-    async def events(self, run: Run, given: Any) -> AsyncGenerator[Event]:
-        """Run a thread from an input, an answer or nothing, and tell what happens until it stands."""
-        thread = run.thread
-        self._begin(thread)
-        try:
-            # LangGraph tells of tasks that ended before a crash again, though they do not run again.
-            over = run.finished if given is None else ()
-            while given is not ...:
-                control = RunControl()
-                async with aclosing(self._segment(thread, given, control)) as segment:
-                    async for task, event in segment:
-                        if task not in over:
-                            yield event
-                given = None if control.drain_requested else ...
-        finally:
-            _RUNNING.discard((self._home, thread))
-        run = await self.look(thread)
-        for review in run.reviews:
-            yield Asked(thread, review)
+    async def stands(self, thread: str, *, running: bool = False) -> Run:
+        """Give where a thread stands, to whoever's turn it is."""
+        return run_of(thread, await self.graph.aget_state(self.config(thread)), running=running)
+
+    def events(self, thread: str, prepare: Prepare, *, if_busy: IfBusy) -> AsyncGenerator[Event]:
+        """Run a thread as its only writer, and tell what happens until it stands.
+
+        What `prepare` finds and gives is an input, an answer, nothing, or `...` if there is nothing to do; it is told
+        whether another run was stopped.
+        """
+        return apart(self._turn(thread, prepare, if_busy))
+
+    async def _turn(self, thread: str, prepare: Prepare, if_busy: IfBusy) -> AsyncGenerator[Event]:
+        asked: list[Asked] = []
+        async with self.turns.take(thread, if_busy) as stopped:
+            run, given = await prepare(stopped)
+            if given is not ...:
+                async with aclosing(self._steps(run, given)) as steps:
+                    async for event in steps:
+                        yield event
+                run = await self.stands(thread)
+                asked = [Asked(thread, review) for review in run.reviews]
+        for review in asked:
+            yield review
         yield Ended(thread, run)
+
+    async def _steps(self, run: Run, given: Any) -> AsyncGenerator[Event]:
+        # LangGraph tells of tasks that ended before a crash again, though they do not run again.
+        over = run.finished if given is None else ()
+        while given is not ...:
+            control = RunControl()
+            async with aclosing(self._segment(run.thread, given, control)) as segment:
+                async for task, event in segment:
+                    if task not in over:
+                        yield event
+            given = None if control.drain_requested else ...
 
     async def _segment(self, thread: str, given: Any, control: RunControl) -> AsyncGenerator[tuple[str, Event]]:
         """Run until the thread stands, or until it is time for a checkpoint."""
@@ -95,19 +123,9 @@ class Driver:
         """Tell whether a checkpoint is due: after a turn of the loop, or when the phase changed."""
         return event.node == "reflect" if self._checkpoint == "iteration" else "phase" in event.patch
 
-    def _begin(self, thread: str) -> None:
-        with _LOCK:
-            if self._runs(thread):
-                msg = f"thread {thread!r} is running in this process; wait for it, or use another thread"
-                raise OpenThreadError(msg, thread=thread)
-            _RUNNING.add((self._home, thread))
-
-    def _runs(self, thread: str) -> bool:
-        return (self._home, thread) in _RUNNING
-
     def beginning(self, goal: str, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
         """Give the input of a new goal; a thread that is not at rest takes it only if told to give up what it does."""
-        if run.status in ("waiting", "crashed", "running") and not supersede:
+        if run.status in ("waiting", "crashed") and not supersede:
             self._refuse(run)
         ended = [result for result in run.finished.values() if result]
         told = [call for result in ended for call in result.get("calls", ())]
@@ -165,7 +183,7 @@ class Driver:
         return Command(**more) if more else None
 
     async def ready(self, thread: str, *, new: bool = False) -> tuple[Run, dict[str, Any]]:
-        """Look at a thread that is to go on: it must exist unless it may be new, be young enough, fit this code.
+        """Look at a thread that is to go on, in its turn: it must exist or may be new, be young enough, fit this code.
 
         Old state is brought up to date in a step of its own; where that would lose calls that are under way, the
         changes are given back, to be written as it goes on.
@@ -180,13 +198,13 @@ class Driver:
         check_graph(self.graph, thread, found.checkpoint)
         changes = self.migrations.pending(thread, snapshot.values)
         self.kit.checker.check("migration", changes)
-        run = run_of(thread, snapshot, running=self._runs(thread))
+        run = run_of(thread, snapshot)
         if not changes or any(task.name in ("review", "tool") for task in snapshot.tasks):
             return run, changes
         config = self.config(thread)
         config["metadata"] = {**config["metadata"], "migration": changes["schema_version"]}
         await self.graph.aupdate_state(config, dict(changes))
-        return await self.look(thread), {}
+        return await self.stands(thread), {}
 
     def _check_age(self, thread: str, created_at: str | None) -> None:
         if self._max_age is None or created_at is None:
@@ -208,9 +226,3 @@ class Driver:
         since = self.kit.clock() if begins else old.get("deadline_from", self.kit.clock())
         ends = {"deadline_from": since, "deadline_at": since + seconds}
         return {**(record or {}), **{name: at for name, at in ends.items() if old.get(name) != at}} or None
-
-
-def _home(saver: Any) -> Hashable:
-    """Give what two savers have in common that keep the same threads."""
-    place = getattr(getattr(saver, "database", None), "place", "")
-    return place if place and ":memory:" not in place else id(saver)

@@ -66,7 +66,7 @@ class ExpiredThreadError(ThreadError):
 
 
 class OpenThreadError(ThreadError):
-    """The thread has work that is not finished, or runs right now."""
+    """The thread has work that is not finished, or runs right now: then `facts` has its `owner`, and `since` when."""
 
 
 class WaitingThreadError(ThreadError):

@@ -22,7 +22,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """Everything that is the same for every step of an agent."""
+    """Everything that is the same for every step of an agent; `fence` raises if a thread was taken over."""
 
     model: Model
     tools: Toolbox
@@ -36,6 +36,7 @@ class Kit:
     clock: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
     sleep: Sleep = asyncio.sleep
+    fence: Callable[[str], None] = lambda _: None
 
     def now(self) -> str:
         """Give the time as it is written into records."""

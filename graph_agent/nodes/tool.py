@@ -25,6 +25,7 @@ async def tool(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
     """Run the call; on trouble, decide whether it is worth another attempt."""
     call = task["call"]
     await kit.wait_until(call.get("retry_at"))
+    kit.fence(where.thread)  # here: what another run took over is not done by both
     attempt, started = call.get("attempts", 0) + 1, kit.clock()
     outcome = None
     try:

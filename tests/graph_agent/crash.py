@@ -20,6 +20,7 @@ from typing import Any
 
 from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSqliteSaver
 
+from checkpointers import Saver
 from checkpointers.testing import FaultyDatabase, kill_at
 from graph_agent import Agent, tool
 from graph_agent.testing import FrozenClock, ScriptedModel, calls
@@ -125,6 +126,13 @@ def live(agent: Agent, thread: str) -> dict[str, Any]:
     return told(run)
 
 
+def bury(saver: Any, thread: str) -> None:
+    """Do not wait for the lease of a process that is known to be dead."""
+    if isinstance(saver, Saver):
+        with saver.lease(thread, if_busy="interrupt"):
+            pass
+
+
 def told(run: Any) -> dict[str, Any]:
     """Give what must be the same however often the process died."""
     state = run.state
@@ -156,6 +164,7 @@ def try_point(open_: Callable[[], Any], folder: Path, thread: str, killing: Call
 
     def second_life() -> None:
         agent = agent_of(open_(), world, lambda _: None)
+        bury(agent.saver, thread)
         snapshot = agent.graph.get_state({"configurable": {"thread_id": thread}})
         if snapshot.next == () and snapshot.tasks:
             assert agent.state(thread).status == "crashed"

@@ -18,6 +18,7 @@ from graph_agent import Agent, Budget, Deadline, Retry, Run
 from graph_agent.errors import ToolError
 from graph_agent.policies import retryable
 from graph_agent.testing import FrozenClock, ScriptedModel, Tries, calls, lookup
+from tests.graph_agent import crash
 from tests.graph_agent.conftest import Make, scripted
 
 LOOK = lookup(lambda query: f"about {query}", "look")
@@ -182,6 +183,8 @@ def test_a_process_that_ends_in_its_wait(make: Make, clock: FrozenClock, tmp_pat
     assert done.returncode == 9, done.stderr
     clock.now = 1003.0
     agent = make(retry=Retry(first_delay=10))
+    assert agent.state("t").status == "running"  # as far as its lease can tell
+    crash.bury(agent.saver, "t")
     assert agent.state("t").status == "crashed"
     run = agent.resume("t")
     assert (run.status, clock.naps, tries(run)) == ("done", [7], [("act", 1)])

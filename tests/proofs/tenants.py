@@ -151,6 +151,7 @@ ABOUT: dict[str, list[Probe]] = {
     "recover": [lambda s, t: s.recover(t, into="new"), lambda s, t: s.recover("own", into=t)],
     "rotate": [lambda s, t: s.rotate()],
     "shred": [lambda s, t: s.shred(t)],
+    "holder": [lambda s, t: s.holder(t)],
     "inspect": [lambda s, t: s.inspect(config(t)), lambda s, t: s.inspect(config(t, **AT))],
 }  # fmt: skip
 
