@@ -15,7 +15,6 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
-from checkpointers.errors import LeaseLostError
 from graph_agent.errors import BudgetSpentError, PatchError, PhaseError, SetupError
 from graph_agent.kit import Kit, Where
 from graph_agent.models import is_overflow
@@ -70,7 +69,7 @@ def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awa
             patch = patch if isinstance(patch, Patch) else Patch(patch)
             changes = _settled(patch, node, state, kit, kit.clock() - started)
             return changes if goto is None else Command(update=changes, goto=goto)
-        except (GraphBubbleUp, PatchError, SetupError, LeaseLostError):
+        except (GraphBubbleUp, PatchError, SetupError):
             raise
         except Exception as error:
             if is_invalid_resume(error):

@@ -463,7 +463,6 @@ def test_a_lost_lease_is_known_before_a_tool(make: Make, checkpoint: str) -> Non
     with pytest.raises(LeaseLostError, match="grace holds it now"):
         for event in agent.stream("go", thread="t"):
             started.extend([event.node] if isinstance(event, Started) else [])
-            assert "LeaseLost" not in str(getattr(event, "patch", ""))  # it is no failure of the agent's
     assert (tried, started) == (["x"], ["plan", "act", "tool", "tool"])
     taken_over.__exit__(None, None, None)
 
