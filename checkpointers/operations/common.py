@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from checkpointers.codec import Codec
 from checkpointers.errors import IncompleteRecordError, IntegrityError
@@ -23,6 +23,7 @@ from checkpointers.standing import STANDING_COLUMNS, Thread, holder_of, unpack_s
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.vaults import Vaults
 
+T = TypeVar("T")
 ROOT: Final = ""
 DAMAGE: Final = (BrokenSealError, struct.error, TypeError, OverflowError)
 CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
@@ -165,17 +166,24 @@ def name_is_sound(row: Row) -> bool:
 def records_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Record]]:
     """Open rows of the checkpoints table, learning names on the way."""
     bodies = [open_checkpoint(thread, row) for row in rows]
-    for attempt in (1, 2):
-        try:
-            return [
-                unpack_record(dict(zip(CHECKPOINT_COLUMNS, row, strict=True)), body, tools.names)
-                for row, body in zip(rows, bodies, strict=True)
-            ]
-        except KeyError as error:
-            if attempt > 1:
-                raise IntegrityError(thread.name, None, f"the name with key {error} is missing") from error
-            yield from learn_names(tools.names)
-    raise AssertionError
+    columns = [dict(zip(CHECKPOINT_COLUMNS, row, strict=True)) for row in rows]
+
+    def unpacked() -> list[Record]:
+        return [unpack_record(row, body, tools.names) for row, body in zip(columns, bodies, strict=True)]
+
+    return (yield from _with_names(tools, thread, unpacked))
+
+
+def _with_names(tools: Tools, thread: Thread, unpacked: Callable[[], T]) -> Statements[T]:
+    """Unpack what has names in it; again once all names are learned, if there are strange ones."""
+    try:
+        return unpacked()
+    except KeyError:
+        yield from learn_names(tools.names)
+    try:
+        return unpacked()
+    except KeyError as error:
+        raise IntegrityError(thread.name, None, f"the name with key {error} is missing") from error
 
 
 def open_checkpoint(thread: Thread, row: Row) -> bytes:
@@ -195,14 +203,11 @@ def metadata_of(thread: Thread, row: Row) -> bytes:
 def writes_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[TaskWrites]]:
     """Open rows of the writes table, learning names on the way."""
     bodies = [open_writes(thread, row) for row in rows]
-    for attempt in (1, 2):
-        try:
-            return [unpack_writes(row[2], body, tools.names) for row, body in zip(rows, bodies, strict=True)]
-        except KeyError as error:
-            if attempt > 1:
-                raise IntegrityError(thread.name, None, f"the name with key {error} is missing") from error
-            yield from learn_names(tools.names)
-    raise AssertionError
+
+    def unpacked() -> list[TaskWrites]:
+        return [unpack_writes(row[2], body, tools.names) for row, body in zip(rows, bodies, strict=True)]
+
+    return (yield from _with_names(tools, thread, unpacked))
 
 
 def open_writes(thread: Thread, row: Row) -> bytes:
@@ -230,7 +235,7 @@ def checkpoint_row(thread: Thread, place: Place) -> Statements[Row | None]:
         see_it_is(thread, rows[0], ns, asked=found == by[1])
         return rows[0]
     if place.id:
-        yield from _look_for_strays(thread)
+        yield from _look_for_strays(thread, ns, by[1])
     elif thread.standing.head:
         raise IncompleteRecordError(thread=thread.name, step=thread.standing.head, channel=None)
     return None
@@ -267,9 +272,11 @@ def all_there(thread: Thread, steps: Collection[int]) -> None:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
 
 
-def _look_for_strays(thread: Thread) -> Statements[None]:
-    """Nothing has an id that was asked for: see that this is not because the row that has it is damaged."""
+def _look_for_strays(thread: Thread, ns: bytes, id_: bytes) -> Statements[None]:
+    """Nothing has an id that was asked for: see that no row with it is damaged, nor the index that leads to it."""
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ?", (thread.key,))
     for row in rows:
         open_checkpoint(thread, row)
+        if (row[NS], row[ID]) == (ns, id_):
+            raise IncompleteRecordError(thread=thread.name, step=row[STEP], channel=None)
     all_there(thread, {row[STEP] for row in rows})

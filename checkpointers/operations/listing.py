@@ -74,6 +74,9 @@ def page(
         if query.place is not None and not query.any_ns:
             for row in rows:
                 see_it_is(thread, row, key_of(query.place.ns))
+        rooted = query.place is None or query.any_ns or query.place.ns == ROOT
+        if at.step == _HIGHEST and rooted and not (query.before or (query.place and query.place.id)):
+            _see_head(thread, rows)
         chosen = [row for row in rows if _matches(thread, row, query.filter)][:limit]
         found = yield from load(tools, thread, chosen)
         if not query.filter:
@@ -100,6 +103,12 @@ def _see_all(thread: Thread) -> Statements[None]:
     heads = (yield Statement("SELECT ns FROM cp_heads WHERE thread = ?", (thread.key,))) if others else ()
     if sum(row[1] for row in rows) < thread.standing.checkpoints or others - {bytes(head[0]) for head in heads}:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
+
+
+def _see_head(thread: Thread, rows: Sequence[Row]) -> None:
+    """See that a listing that begins at the top does not begin below where the thread stands."""
+    if thread.standing.head and (not rows or rows[0][STEP] < thread.standing.head):
+        raise IncompleteRecordError(thread=thread.name, step=thread.standing.head, channel=None)
 
 
 def _see_parents(thread: Thread, records: Sequence[Record], below: int) -> Statements[None]:

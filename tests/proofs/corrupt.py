@@ -2,7 +2,8 @@
 
 A database of many kinds of threads is looked at from every side. Then, N times, one thing is damaged: a bit of the file,
 or a row of a table (a bit of a column, a column cut short, contents swapped with another row, a row dropped, a row that
-moved to another place). Whatever can still be seen must be what was seen before, or a typed error.
+moved to another place). Whatever can still be seen must be what was seen before, or a typed error. Listings are looked
+at as a whole: one that is left after a few checkpoints need not have come to what is missing.
 """
 
 from __future__ import annotations
@@ -80,7 +81,6 @@ def views(saver: Saver) -> Views:
         found[name, "head"] = lambda s, name=name: s.get_tuple(config(name))
         found[name, "steps"] = lambda s, name=name: s.steps(name, None)
         found[name, "list"] = lambda s, name=name: list(s.list(config(name)))
-        found[name, "newest"] = lambda s, name=name: list(s.list(config(name, checkpoint_ns=""), limit=4))
         found[name, "usage"] = lambda s, name=name: s.usage(name)
         spaces = {step.ns for step in saver.steps(name, None)} - {""}
         for ns in spaces:
