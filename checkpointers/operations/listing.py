@@ -71,12 +71,7 @@ def page(
         if at.step == _HIGHEST:
             yield from _see_all(thread)
         rows = yield _below(thread, query, at, size)
-        if query.place is not None and not query.any_ns:
-            for row in rows:
-                see_it_is(thread, row, key_of(query.place.ns))
-        rooted = query.place is None or query.any_ns or query.place.ns == ROOT
-        if at.step == _HIGHEST and rooted and not (query.before or (query.place and query.place.id)):
-            _see_head(thread, rows)
+        _see_rows(thread, query, rows, first=at.step == _HIGHEST)
         chosen = [row for row in rows if _matches(thread, row, query.filter)][:limit]
         found = yield from load(tools, thread, chosen)
         if not query.filter:
@@ -105,9 +100,16 @@ def _see_all(thread: Thread) -> Statements[None]:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
 
 
-def _see_head(thread: Thread, rows: Sequence[Row]) -> None:
-    """See that a listing that begins at the top does not begin below where the thread stands."""
-    if thread.standing.head and (not rows or rows[0][STEP] < thread.standing.head):
+def _see_rows(thread: Thread, query: Query, rows: Sequence[Row], *, first: bool) -> None:
+    """See that rows are of the namespace asked for, and that a listing does not begin below where the thread stands."""
+    place = query.place
+    if place is not None and not query.any_ns:
+        for row in rows:
+            see_it_is(thread, row, key_of(place.ns))
+    if query.filter or query.before or not first:
+        return
+    rooted = place is None or (not place.id and (query.any_ns or place.ns == ROOT))
+    if rooted and thread.standing.head and (not rows or rows[0][STEP] < thread.standing.head):
         raise IncompleteRecordError(thread=thread.name, step=thread.standing.head, channel=None)
 
 
