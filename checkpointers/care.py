@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from checkpointers.errors import CheckpointerError, IntegrityError, KeyringError, ThreadExistsError
 from checkpointers.operations import checking, inspecting, repair
@@ -13,35 +13,19 @@ from checkpointers.operations.common import place_of
 from checkpointers.operations.inspecting import Raw
 from checkpointers.operations.repair import Rotation
 from checkpointers.records import Names
-from checkpointers.upkeep import now
+from checkpointers.upkeep import Upkeep, now
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
-    from checkpointers.database import Database
-    from checkpointers.memory import Memory
     from checkpointers.operations.common import Tools
-    from checkpointers.statements import Operation
     from checkpointers.vaults import Vaults
 
-T = TypeVar("T")
 
-
-class Care:
+class Care(Upkeep):
     """Mixed into every saver; each method stands on one operation."""
 
-    database: Database
     vaults: Vaults
-    _memory: Memory
-
-    def _tools(self) -> Tools:
-        raise NotImplementedError
-
-    def _token(self, thread: str) -> bytes | None:
-        raise NotImplementedError
-
-    def _change(self, thread: str, operation: Operation[T]) -> T:
-        raise NotImplementedError
 
     def fsck(self, thread: str | None = None) -> list[Finding]:
         """Check every row of one thread, or of all, against its seal and against the others; changes nothing.
@@ -78,9 +62,9 @@ class Care:
         if self.vaults.keyring is None:
             msg = "there is no key to rotate to; open the saver with keys=Keyring(…)"
             raise KeyringError(msg)
-        tools, newest = self._tools(), self.vaults.keyring.newest.encode()
+        tools = self._tools()
         rewrapped, refusals, last = 0, list[CheckpointerError](), -1
-        while (done := self.database.exclusive(partial(repair.rewrap, tools, newest, batch, last))).last is not None:
+        while (done := self.database.exclusive(partial(repair.rewrap, tools, batch, last))).last is not None:
             rewrapped, last = rewrapped + done.rewrapped, done.last
             refusals += [done.refusal] if done.refusal else []
         encrypted = self._encrypt(tools, batch, refusals) if self.vaults.migrating else 0

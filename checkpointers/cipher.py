@@ -103,6 +103,11 @@ def aes_of(key: bytes) -> AESGCM:
     return driver()[0](key)
 
 
+def fresh_key() -> Key:
+    """Make a key."""
+    return Key(os.urandom(KEY_BYTES))
+
+
 def hidden(raw: object) -> Key | None:
     """Give a key that does not show, None for what is no key."""
     return Key(raw) if isinstance(raw, bytes) and len(raw) == KEY_BYTES else None

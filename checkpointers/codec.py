@@ -13,6 +13,7 @@ list of one, so that written alone and in a list it is one element; any other si
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,6 +42,7 @@ INLINE_BYTES: Final = 40
 TINY_ITEM: Final = 24
 GRAIN: Final = 64
 RECORD_WORTH_SQUEEZING: Final = 512
+HIGHEST: Final = 2**31
 _MSGPACK_SINGLE: Final = (b"\x01\x91", b"\x01\x81")
 _MSGPACK_HEADER: Final = (b"\x01\xdd", b"\x01\xdf")
 _TAGS: Final = ("", "msgpack", "null", "bytes", "bytearray", "json")
@@ -229,6 +231,12 @@ def joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             result.append((first, first + count - 1))
     return result
+
+
+def covers(runs: Sequence[tuple[int, int]], first: int, count: int = 1) -> bool:
+    """Tell whether so many numbers from this one on are all in joined runs."""
+    place = bisect_right(runs, (first, HIGHEST)) - 1
+    return place >= 0 and first + count - 1 <= runs[place][1]
 
 
 def packed(value: Any) -> bytes:

@@ -137,7 +137,7 @@ def vars_of(value: Any) -> list[Any]:
 
 
 def blame(
-    channel: str, value: Any, accepts: Callable[[Any], object], error: Exception, dump: Dump | None = None
+    channel: str, value: Any, accepts: Callable[[Any], object], error: Exception, dump: Dump
 ) -> UnstorableValueError:
     """Say which part of a value is the one that cannot be stored, in the serializer's own words if it has some."""
     path, part = _culprit(value, accepts)
@@ -146,10 +146,9 @@ def blame(
     return UnstorableValueError(channel=channel, path=path, reason=reason)
 
 
-def _own_words(part: Any, dump: Dump | None) -> CheckpointerError | None:
+def _own_words(part: Any, dump: Dump) -> CheckpointerError | None:
     try:
-        if dump is not None:
-            dump(part)
+        dump(part)
     except CheckpointerError as refused:
         return refused
     except Exception:  # noqa: BLE001  what was said first says more

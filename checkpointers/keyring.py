@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NoReturn, Self
 
-from checkpointers.cipher import KEY_BYTES, NONCE_BYTES, TAG_BYTES, Key, Private, aes_of, driver, hidden
+from checkpointers.cipher import KEY_BYTES, NONCE_BYTES, TAG_BYTES, Key, Private, aes_of, driver, fresh_key, hidden
 from checkpointers.errors import KeyringError
 from checkpointers.sealing import BrokenSealError
 
@@ -82,6 +82,11 @@ class Keyring(Private):
         """The ids of its keys, in their order."""
         return tuple(self._keys)
 
+    @property
+    def head(self) -> bytes:
+        """What every key starts with that the newest master key wrapped."""
+        return bytes([WRAPPED, len(self.newest)]) + self.newest.encode()
+
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Read `id: base64` lines, the newest last, from a file that nobody else may read or write."""
@@ -103,13 +108,13 @@ class Keyring(Private):
     @classmethod
     def generate(cls, id: str) -> Self:  # noqa: A002 - the word of the text form
         """Make a keyring of one fresh key."""
-        return cls({id: Key(os.urandom(KEY_BYTES))})
+        return cls({id: fresh_key()})
 
     def with_new(self, id: str) -> Keyring:  # noqa: A002 - the word of the text form
         """Give a keyring with one more, fresh key, which is its newest."""
         if id in self._keys:
             raise KeyringError(f"there is a key {id!r} already; a new key needs an id of its own")
-        return Keyring({**self._keys, id: Key(os.urandom(KEY_BYTES))})
+        return Keyring({**self._keys, id: fresh_key()})
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Write a file that its owner alone may read, whole or not at all, and none over another unless told to.
@@ -145,7 +150,7 @@ class Keyring(Private):
         del data_key
         if key is None:
             raise KeyringError(f"a thread's own key is {KEY_BYTES} bytes, and what was to be wrapped is not")
-        head = bytes([WRAPPED, len(self.newest)]) + self.newest.encode()
+        head = self.head
         nonce = os.urandom(NONCE_BYTES)
         return head + nonce + aes_of(self._keys[self.newest]).encrypt(nonce, key, _LABEL + head + place)
 

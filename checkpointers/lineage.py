@@ -6,7 +6,7 @@ the writes since. When ancestors are deleted, what their descendants need of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -156,9 +156,27 @@ def lineage(target: Record, parents: Mapping[str, Ancestor]) -> Iterator[Ancesto
         parent = parents[parent][0].parent
 
 
-def nearest(target: Record, parents: Mapping[str, Ancestor], kept: set[str]) -> str | None:
-    """Give the nearest ancestor that is kept."""
-    return next((record.id for record, _ in lineage(target, parents) if record.id in kept), None)
+def relinked(target: Record, parents: Mapping[str, Ancestor], kept: Container[int], *, strict: bool = True) -> Record:
+    """Give a checkpoint whose parent goes: below its nearest kept ancestor, with what it needs of those between."""
+    above = next((record for record, _ in lineage(target, parents) if record.step in kept), None)
+    return replace(
+        target,
+        parent=above.id if above else None,
+        chain=above.mark if above else b"",
+        bases=bases_of(target, parents, strict=strict),
+        trail={},
+        relinked=True,
+    )
+
+
+def by_namespace(
+    records: Iterable[Record], writes_on: Callable[[Record], list[TaskWrites]]
+) -> dict[str, dict[str, Ancestor]]:
+    """Give checkpoints with their writes, by namespace and id."""
+    found: dict[str, dict[str, Ancestor]] = {}
+    for record in records:
+        found.setdefault(record.ns, {})[record.id] = (record, writes_on(record))
+    return found
 
 
 def refs_of(record: Record) -> Iterator[tuple[str, Ref]]:

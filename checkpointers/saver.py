@@ -31,7 +31,7 @@ from checkpointers.operations.write import OnConflict
 from checkpointers.options import Options, serializer
 from checkpointers.paging import Listing, delta_of, query_of, tuple_of
 from checkpointers.records import Names
-from checkpointers.upkeep import Upkeep, now
+from checkpointers.upkeep import now
 from checkpointers.vaults import Vaults
 from checkpointers.versions import next_version
 
@@ -48,7 +48,7 @@ _FORKED: Final = (
 )
 
 
-class Saver(Upkeep, Care, BaseCheckpointSaver[Any]):
+class Saver(Care, BaseCheckpointSaver[Any]):
     """A LangGraph checkpointer that stores only what is new; sync and async, for many threads and loops."""
 
     def __init__(self, database: Database, **options: Unpack[Options]) -> None:

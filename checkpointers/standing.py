@@ -62,7 +62,6 @@ class Thread:
     vault: Vault
     standing: Standing
     holder: Holder | None = None
-    wrapped: bytes | None = None
 
     def stack(self, channel: int) -> Stack:
         """Start a stack of elements of a channel, which opens what is added to it."""

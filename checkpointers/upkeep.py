@@ -225,7 +225,7 @@ class Upkeep:
             found = yield from remove.contents(self._tools(), thread)
             known = remove.lines(found) if found else []
             decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins)
-            frees = yield from remove.would_free(self._tools(), thread, decided.dropped)
+            frees = (yield from remove.would_free(self._tools(), found, decided.dropped)) if found else 0
             return replace(decided, frees=frees)
 
         return self.database.read(planned)

@@ -7,19 +7,17 @@ the saver was opened to migrate.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from checkpointers.cipher import Cipher, fresh_key
 from checkpointers.errors import KeyringError, ShreddedError, UnencryptedError
 from checkpointers.sealing import BrokenSealError, Digests, Vault
 
 if TYPE_CHECKING:
     from checkpointers.keyring import Keyring
 
-DATA_KEY_BYTES: Final = 32
-WRAPPED: Final = 0x01
 KEPT: Final = 4_096
 DIGESTS: Final = Digests()
 
@@ -37,7 +35,7 @@ class Vaults:
         """Give the vault of a new thread, and the row of its key: under which master key, wrapped."""
         if self.keyring is None:
             return DIGESTS, None
-        key = os.urandom(DATA_KEY_BYTES)
+        key = fresh_key()
         return self._kept(thread, self.keyring.wrap(key, _place(thread)), key)
 
     def rewrapped(self, thread: int, wrapped: bytes) -> tuple[bytes, bytes]:
@@ -45,6 +43,11 @@ class Vaults:
         keyring = self._ring()
         key = self._unwrapped(thread, f"#{thread}", wrapped)
         return self._kept(thread, keyring.wrap(key, _place(thread)), key)[1]
+
+    def newest(self) -> tuple[bytes, bytes]:
+        """Name the newest master key, and give what a key starts with that it wrapped."""
+        keyring = self._ring()
+        return keyring.newest.encode(), keyring.head
 
     def master_of(self, wrapped: bytes) -> bytes:
         """Name the master key that a thread's key is wrapped under."""
@@ -85,19 +88,12 @@ class Vaults:
         return self._cipher(thread, wrapped, key), (self.master_of(wrapped), wrapped)
 
     def _cipher(self, thread: int, wrapped: bytes, key: bytes) -> Vault:
-        from checkpointers.cipher import Cipher  # noqa: PLC0415  only who encrypts pays for it
-
         vault: Vault = Cipher(key)
         with self._lock:
             self._opened[thread, wrapped] = vault
             while len(self._opened) > KEPT:
                 self._opened.popitem(last=False)
         return vault
-
-
-def wrapped_by(master: bytes) -> bytes:
-    """Give what a key starts with that is wrapped under a master key."""
-    return bytes([WRAPPED, len(master)]) + master
 
 
 def _place(thread: int) -> bytes:

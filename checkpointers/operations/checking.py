@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
+from checkpointers.codec import HIGHEST, Ref, covers, is_recipe, joined, spans, unpacked
 from checkpointers.errors import IntegrityError, KeyringError
-from checkpointers.keys import decoded, digest, key_of
+from checkpointers.keys import decoded, key_of
 from checkpointers.lineage import refs_of
 from checkpointers.operations.common import (
+    CONTENTS,
     ELEMENT_COLUMNS,
     FLAGS,
     ID,
     NS,
     ROOT,
+    SELECT_ALL_WRITES,
     SELECT_CHECKPOINT,
+    SELECT_NAMES,
     SELECT_THREAD,
     STEP,
     TALLY,
     Tools,
+    any_rows,
     checked,
     metadata_of,
+    name_is_sound,
     open_thread,
     records_of,
+    wrapped_key,
     writes_of,
 )
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.records import Record, TaskWrites
-from checkpointers.sealing import Digests, name_seal
+from checkpointers.sealing import Digests
 from checkpointers.segments import MissingElementError
 from checkpointers.standing import Standing, Thread
 from checkpointers.statements import Row, Statement, Statements
@@ -38,9 +43,7 @@ from checkpointers.status import BESIDE
 from checkpointers.tally import tally_of
 
 AT_A_TIME: Final = 500
-HIGHEST: Final = 2**31
-LEAVES: Final = ("cp_checkpoints", "cp_writes", "cp_elements", "cp_heads", "cp_keys")
-LEFT: Final = f"SELECT {', '.join(f'EXISTS (SELECT 1 FROM {table} WHERE thread = ?)' for table in LEAVES)}"
+BESIDES: Final = (*CONTENTS, "cp_heads", "cp_keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def stored_threads(tools: Tools, name: str | None) -> Statements[list[tuple[int,
     if name is not None:
         return [(tools.key(name), name)]
     keys: dict[int, str | None] = {}
-    for table in ("cp_threads", *LEAVES):
+    for table in ("cp_threads", *BESIDES):
         for row in (yield Statement(f"SELECT DISTINCT thread FROM {table}")):
             keys.setdefault(row[0], None)
     return sorted(keys.items())
@@ -103,23 +106,18 @@ def stored_threads(tools: Tools, name: str | None) -> Statements[list[tuple[int,
 def names(tools: Tools) -> Statements[list[Finding]]:
     """Check the names that all threads share, and learn those that are sound."""
     findings = []
-    for key, name, print_, sealed in (yield Statement("SELECT name_key, name, digest, seal FROM cp_names")):
-        try:
-            with checked("", f"the row of name {key}"):
-                sound = bytes(print_) == digest(decoded(name)) and sealed in (None, name_seal(key, bytes(name)))
-        except (IntegrityError, UnicodeError):
-            sound = False
-        if sound:
-            tools.names.learn([(key, decoded(name))])
+    for row in (yield Statement(SELECT_NAMES)):
+        if name_is_sound(row):
+            tools.names.learn([(row[0], decoded(row[1]))])
         else:
-            findings.append(Finding("", None, f"the row of name {key} is not what was written"))
+            findings.append(Finding("", None, f"the row of name {row[0]} is not what was written"))
     return findings
 
 
 def thread(tools: Tools, key: int, name: str | None) -> Statements[Checkup | None]:
     """Check one thread; None if nothing is stored of it."""
     rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ?", (key,))
-    if not rows and not any((yield Statement(LEFT, (key,) * LEFT.count("?")))[0]):
+    if not rows and not (yield from any_rows(BESIDES, key)):
         return None
     check = yield from _opened(tools, key, name, rows)
     if isinstance(check, KeyringError):
@@ -145,18 +143,13 @@ def _opened(tools: Tools, key: int, name: str | None, rows: Any) -> Statements[C
             return error
         except (IntegrityError, UnicodeError) as error:
             wrong = _told(error)
-    kept = yield Statement("SELECT key FROM cp_keys WHERE thread = ?", (key,))
+    wrapped, said = (yield from wrapped_key(key)), name or f"#{key}"
     try:
-        check = Checkup(_unknown(tools, key, name, bytes(kept[0][0]) if kept else None))
+        check = Checkup(Thread(key, said, tools.vaults.of(key, said, wrapped), Standing(said)))
     except KeyringError as error:
         return error
     check.found(wrong)
     return check
-
-
-def _unknown(tools: Tools, key: int, name: str | None, wrapped: bytes | None = None) -> Thread:
-    said = name or f"#{key}"
-    return Thread(key, said, tools.vaults.of(key, said, wrapped), Standing(said), None, wrapped)
 
 
 def _key(tools: Tools, check: Checkup) -> Statements[None]:
@@ -189,9 +182,7 @@ def _step(row: Row) -> int | None:
 
 
 def _writes(tools: Tools, check: Checkup) -> Statements[None]:
-    rows = yield Statement(
-        "SELECT ns, checkpoint, task, kinds, body FROM cp_writes WHERE thread = ?", (check.thread.key,)
-    )
+    rows = yield Statement(SELECT_ALL_WRITES, (check.thread.key,))
     steps = {(bytes(row[NS]), bytes(row[ID])): step for step, row in check.rows.items()}
     for row in rows:
         try:
@@ -268,16 +259,11 @@ def _missing(
             except (IntegrityError, MissingElementError, ValueError):
                 missing.add(channel)
                 continue
-            if not all(_has(runs.get(recipes_of(key), []), number, 1) for number in ref[1:]):
+            if not all(covers(runs.get(recipes_of(key), []), number) for number in ref[1:]):
                 missing.add(channel)
-        if not all(_has(runs.get(key, []), first, count) for first, count in spans(told)):
+        if not all(covers(runs.get(key, []), first, count) for first, count in spans(told)):
             missing.add(channel)
     return missing
-
-
-def _has(runs: list[tuple[int, int]], first: int, count: int) -> bool:
-    place = bisect_right(runs, (first, HIGHEST)) - 1
-    return place >= 0 and first + count - 1 <= runs[place][1]
 
 
 def _descend(check: Checkup, deltas: set[str], gaps: dict[int, set[str]]) -> None:

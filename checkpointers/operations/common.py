@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -21,6 +21,7 @@ from checkpointers.sealing import (
 )
 from checkpointers.standing import STANDING_COLUMNS, Thread, holder_of, unpack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.tally import rows_in
 from checkpointers.vaults import Vaults
 
 T = TypeVar("T")
@@ -32,22 +33,19 @@ WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
 ELEMENT_COLUMNS: Final = ("channel", "n", "body")
 SELECT_CHECKPOINT: Final = f"SELECT {', '.join(CHECKPOINT_COLUMNS)} FROM cp_checkpoints"
 SELECT_ELEMENTS: Final = (
-    "SELECT channel, n, body FROM cp_elements WHERE thread = ? AND channel = ? AND n BETWEEN ? AND ?"
+    f"SELECT {', '.join(ELEMENT_COLUMNS)} FROM cp_elements WHERE thread = ? AND channel = ? AND n BETWEEN ? AND ?"
 )
 DELETE_ELEMENTS: Final = "DELETE FROM cp_elements WHERE thread = ? AND channel = ? AND n BETWEEN ? AND ?"
-SELECT_WRITES: Final = (
-    "SELECT ns, checkpoint, task, kinds, body FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?"
-)
+SELECT_ALL_WRITES: Final = f"SELECT {', '.join(WRITE_COLUMNS)} FROM cp_writes WHERE thread = ?"
+SELECT_WRITES: Final = f"{SELECT_ALL_WRITES} AND ns = ? AND checkpoint = ?"
 SELECT_THREAD: Final = (
     f"SELECT t.thread, {', '.join(f't.{name}' for name in STANDING_COLUMNS)}, k.key,"
     " l.token, l.owner, l.since, l.until, l.epoch, l.until < cp_clock()"
     " FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread LEFT JOIN cp_leases l ON l.thread = t.thread"
 )
 _KEY: Final = 1 + len(STANDING_COLUMNS)
-STRAYS: Final = (
-    "SELECT EXISTS (SELECT 1 FROM cp_checkpoints WHERE thread = ?), EXISTS (SELECT 1 FROM cp_writes WHERE thread = ?),"
-    " EXISTS (SELECT 1 FROM cp_elements WHERE thread = ?)"
-)
+SELECT_NAMES: Final = "SELECT name_key, name, digest, seal FROM cp_names"
+CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +105,22 @@ def find_thread(tools: Tools, name: str) -> Statements[Thread | None]:
         rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ?", (key,))
         if rows:
             return open_thread(tools, rows[0], name)
-        strays = yield Statement(STRAYS, (key, key, key))
-        if not any(strays[0]):
+        if not (yield from any_rows(CONTENTS, key)):
             return None
     raise IntegrityError(name, None, "its own row is missing, other rows of it are there")
+
+
+def any_rows(tables: Sequence[str], key: int) -> Statements[bool]:
+    """Tell whether any of these tables has a row of a thread."""
+    each = ", ".join(f"EXISTS (SELECT 1 FROM {table} WHERE thread = ?)" for table in tables)
+    found = yield Statement(f"SELECT {each}", (key,) * len(tables))
+    return any(found[0])
+
+
+def wrapped_key(key: int) -> Statements[bytes | None]:
+    """Read a thread's own key as it is stored, None if it has none."""
+    rows = yield Statement("SELECT key FROM cp_keys WHERE thread = ?", (key,))
+    return bytes(rows[0][0]) if rows else None
 
 
 def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
@@ -124,7 +134,7 @@ def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
         raise IntegrityError(said, None, f"its row says it is thread {standing.name!r}")
     held = row[_KEY + 1 :]
     holder = holder_of(held) if held[0] is not None else None
-    return Thread(key, standing.name, vault, standing, holder, wrapped)
+    return Thread(key, standing.name, vault, standing, holder)
 
 
 def is_shredded(row: Row) -> bool:
@@ -145,7 +155,7 @@ def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
 
 def learn_names(names: Names, *, seal: bool = False) -> Statements[None]:
     """Learn all names that are stored, and seal those that are new."""
-    rows = yield Statement("SELECT name_key, name, digest, seal FROM cp_names")
+    rows = yield Statement(SELECT_NAMES)
     sound = [row for row in rows if name_is_sound(row)]
     fresh = [(name_seal(key, bytes(raw)), key) for key, raw, _, sealed in sound if sealed is None]
     if fresh and seal:
@@ -158,7 +168,7 @@ def name_is_sound(row: Row) -> bool:
     try:
         key, raw, print_, sealed = row
         name = bytes(raw)
-        return digest(decoded(name)) == bytes(print_) and (sealed is None or bytes(sealed) == name_seal(key, name))
+        return digest(decoded(name)) == bytes(print_) and sealed in (None, name_seal(key, name))
     except (TypeError, ValueError, struct.error, OverflowError):
         return False
 
@@ -189,9 +199,13 @@ def _with_names(tools: Tools, thread: Thread, unpacked: Callable[[], T]) -> Stat
 def open_checkpoint(thread: Thread, row: Row) -> bytes:
     """Give the content of a checkpoint's row."""
     with checked(thread.name, "the checkpoint's row", row[STEP] if isinstance(row[STEP], int) else None):
-        key = (row[NS], row[STEP], row[ID], row[PARENT])
-        place = checkpoint_place(thread.key, key, row[AT], flags=row[FLAGS], metadata=row[METADATA])
-        return thread.vault.open(place, row[BODY])
+        return thread.vault.open(place_of_row(thread.key, row, row[METADATA]), row[BODY])
+
+
+def place_of_row(thread: int, row: Row, metadata: bytes) -> bytes:
+    """Say where a checkpoint's row stands in a thread, with this metadata."""
+    key = (row[NS], row[STEP], row[ID], row[PARENT])
+    return checkpoint_place(thread, key, row[AT], flags=row[FLAGS], metadata=metadata)
 
 
 def metadata_of(thread: Thread, row: Row) -> bytes:
@@ -214,6 +228,14 @@ def open_writes(thread: Thread, row: Row) -> bytes:
     """Give the content of a row of writes."""
     with checked(thread.name, f"writes on checkpoint {_said(row[1])}"):
         return thread.vault.open(write_place(thread.key, (row[0], row[1], row[2]), row[3]), row[4])
+
+
+def see_all_writes(thread: Thread, row: Row, written: Sized) -> None:
+    """See that every row of writes was read that a checkpoint counts."""
+    with checked(thread.name, "the checkpoint's row", row[STEP]):
+        counted = rows_in(row[TALLY])
+    if len(written) < counted:
+        raise IncompleteRecordError(thread=thread.name, step=row[STEP], channel="(writes)")
 
 
 def _said(key: Any) -> str:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from checkpointers.errors import LeaseLostError, ThreadBusyError
-from checkpointers.keys import key_of
 from checkpointers.memory import ThreadMemory
-from checkpointers.operations.common import DELETE_ELEMENTS, ELEMENT_COLUMNS, ROOT, Tools, find_thread
+from checkpointers.operations.common import DELETE_ELEMENTS, ELEMENT_COLUMNS, Tools, find_thread
 from checkpointers.operations.storing import Elements
 from checkpointers.retention import moment
 from checkpointers.standing import STANDING_COLUMNS, Holder, Standing, Thread, pack_standing
@@ -161,8 +160,3 @@ def _guard(memory: ThreadMemory, known: Standing, after: Standing, growth: Growt
     if memory.holder is not None and memory.holder.expired:
         sql, params = sql + NOBODY_HOLDS, [*params, memory.key]
     return Statement(f"{sql} RETURNING thread", params)
-
-
-def is_head(standing: Standing, ns: bytes, checkpoint: bytes) -> bool:
-    """Tell whether the thread stands at this checkpoint."""
-    return ns == key_of(ROOT) and bool(standing.head) and checkpoint == standing.head_id

@@ -19,6 +19,7 @@ from checkpointers.operations.common import (
     Tools,
     metadata_of,
     records_of,
+    wrapped_key,
     writes_of,
 )
 from checkpointers.records import in_order
@@ -57,10 +58,9 @@ def raw(tools: Tools, place: Place) -> Statements[Raw | None]:
     """Read the checkpoint that a place names, or the newest of its namespace, as far as there is anything to read."""
     tools = replace(tools, codec=Codec(Inspector()))
     key = tools.key(place.thread)
-    kept = yield Statement("SELECT key FROM cp_keys WHERE thread = ?", (key,))
-    wrapped = bytes(kept[0][0]) if kept else None
+    wrapped = yield from wrapped_key(key)
     vault = tools.vaults.of(key, place.thread, wrapped) if wrapped is not None else LENIENT
-    thread = Thread(key, place.thread, vault, Standing(place.thread), None, wrapped)
+    thread = Thread(key, place.thread, vault, Standing(place.thread))
     by, given = (" AND id = ?", (key_of(place.id),)) if place.id else ("", ())
     rows = yield Statement(
         f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ?{by} ORDER BY step DESC LIMIT 1",

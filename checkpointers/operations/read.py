@@ -14,27 +14,26 @@ from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
     DAMAGE,
+    ROOT,
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
     SELECT_WRITES,
-    TALLY,
     Place,
     Tools,
-    checked,
     checkpoint_row,
     damaged,
     find_thread,
     metadata_of,
     records_of,
+    see_all_writes,
     writes_of,
 )
-from checkpointers.operations.guard import is_head, meet
+from checkpointers.operations.guard import meet
 from checkpointers.operations.storing import learn, resolved
 from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.segments import MissingElementError, Stack, start_of
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Statement, Statements
-from checkpointers.tally import rows_in
 
 NOTHING: Final = Stack()
 
@@ -118,12 +117,9 @@ def pending_writes(
     for row in (yield Many(SELECT_WRITES, keys)):
         by_checkpoint.setdefault((bytes(row[0]), bytes(row[1])), []).append(row)
     result = []
-    for row, record, (_, ns, checkpoint) in zip(rows, records, keys, strict=True):
+    for row, (_, ns, checkpoint) in zip(rows, keys, strict=True):
         written = by_checkpoint.get((ns, checkpoint), [])
-        with checked(thread.name, "the checkpoint's row", record.step):
-            counted = rows_in(row[TALLY])
-        if len(written) < counted:
-            raise IncompleteRecordError(thread=thread.name, step=record.step, channel="(writes)")
+        see_all_writes(thread, row, written)
         result.append((yield from writes_of(tools, thread, written)))
     return result
 
@@ -185,8 +181,9 @@ def _loaded(
         checkpoint["updated_channels"] = record.updated
     if record.extra is not None:
         checkpoint |= tools.codec.value(record.extra)
-    stands = is_head(thread.standing, key_of(record.ns), key_of(record.id))
-    return Loaded(name, record, metadata, checkpoint, pending, is_head=stands)
+    at = thread.standing
+    is_head = record.ns == ROOT and bool(at.head) and key_of(record.id) == at.head_id
+    return Loaded(name, record, metadata, checkpoint, pending, is_head=is_head)
 
 
 def join(tools: Tools, want: Wanted, shelf: Shelf) -> Any:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
+from checkpointers.codec import Ref, covers, is_recipe, joined, spans, unpacked
 from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
-from checkpointers.lineage import Ancestor, MissingAncestorError, bases_of, nearest, refs_of
+from checkpointers.lineage import MissingAncestorError, by_namespace, refs_of, relinked
 from checkpointers.operations.common import (
     BODY,
     DELETE_ELEMENTS,
@@ -20,6 +19,7 @@ from checkpointers.operations.common import (
     NS,
     PARENT,
     ROOT,
+    SELECT_ALL_WRITES,
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
     SELECT_THREAD,
@@ -33,6 +33,7 @@ from checkpointers.operations.common import (
     metadata_of,
     open_thread,
     records_of,
+    see_all_writes,
     writes_of,
 )
 from checkpointers.operations.rows import sealed_row
@@ -45,9 +46,8 @@ from checkpointers.segments import SEAL, Stack, start_of
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.status import BESIDE
-from checkpointers.tally import kinds_in, rows_in
+from checkpointers.tally import kinds_in
 
-MAX_NUMBER: Final = 2**31
 SCANNED_AT_A_TIME: Final = 1_000
 
 
@@ -76,7 +76,7 @@ def contents_of(tools: Tools, thread: Thread) -> Statements[Contents]:
     """Read all rows of a thread that was found but its elements."""
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? ORDER BY step", (thread.key,))
     records = yield from records_of(tools, thread, rows)
-    written = yield Statement("SELECT ns, checkpoint, task, kinds, body FROM cp_writes WHERE thread = ?", (thread.key,))
+    written = yield Statement(SELECT_ALL_WRITES, (thread.key,))
     writes: dict[tuple[bytes, bytes], list[TaskWrites]] = {}
     sizes: dict[tuple[bytes, bytes], int] = {}
     for row, task in zip(written, (yield from writes_of(tools, thread, written)), strict=True):
@@ -84,11 +84,8 @@ def contents_of(tools: Tools, thread: Thread) -> Statements[Contents]:
         writes.setdefault(place, []).append(task)
         sizes[place] = sizes.get(place, 0) + len(row[-1])
     all_there(thread, {record.step for record in records})
-    for row, record in zip(rows, records, strict=True):
-        with checked(name := thread.name, "the checkpoint's row", record.step):
-            counted = rows_in(row[TALLY])
-        if len(writes.get((bytes(row[NS]), bytes(row[ID])), ())) < counted:
-            raise IncompleteRecordError(thread=name, step=record.step, channel="(writes)")
+    for row in rows:
+        see_all_writes(thread, row, writes.get((bytes(row[NS]), bytes(row[ID])), ()))
     return Contents(thread, rows, records, writes, sizes)
 
 
@@ -104,16 +101,16 @@ def lines(found: Contents) -> list[Line]:
     return result
 
 
-def drop(tools: Tools, name: str, dropped: Collection[int], *, strict: bool = True) -> Statements[int]:
+def drop(tools: Tools, name: str, dropped: Collection[int]) -> Statements[int]:
     """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed.
 
-    What is kept keeps all that it needs of them, or nothing happens; unless not `strict`, of a thread that is damaged.
+    What is kept keeps all that it needs of them, or nothing happens.
     """
     thread = (yield from locked(tools, name)) if dropped else None
     if thread is None:
         return 0
     found = yield from contents_of(tools, thread)
-    cut = _cut(found, dropped, strict=strict)
+    cut = _cut(found, dropped)
     before = yield from _bytes(thread.key)
     yield from _relink(tools, found, cut.changed)
     yield Many(
@@ -151,13 +148,13 @@ class Cut:
     stay: Contents
 
 
-def _cut(found: Contents, dropped: Collection[int], *, strict: bool = True) -> Cut:
+def _cut(found: Contents, dropped: Collection[int]) -> Cut:
     """Work out what dropping these steps leaves."""
     steps = set(dropped)
     gone = [record for record in found.records if record.step in steps]
     kept = [record for record in found.records if record.step not in steps]
     places = {(key_of(record.ns), key_of(record.id)) for record in gone}
-    changed = {record.step: record for record in _relinked(found, kept, strict=strict)}
+    changed = {record.step: record for record in _relinked(found, kept)}
     stay = replace(
         found,
         records=[changed.get(record.step, record) for record in kept],
@@ -166,27 +163,14 @@ def _cut(found: Contents, dropped: Collection[int], *, strict: bool = True) -> C
     return Cut(gone, list(changed.values()), stay)
 
 
-def _relinked(found: Contents, kept: Sequence[Record], *, strict: bool) -> list[Record]:
+def _relinked(found: Contents, kept: Sequence[Record]) -> list[Record]:
     """Give the kept checkpoints whose parent goes, with what they need of it and their nearest kept ancestor."""
-    by_ns: dict[str, dict[str, Ancestor]] = {}
-    for record in found.records:
-        by_ns.setdefault(record.ns, {})[record.id] = (record, found.of(record))
-    ids: dict[str, set[str]] = {}
-    for record in kept:
-        ids.setdefault(record.ns, set()).add(record.id)
-    above = {record.step: nearest(record, by_ns[record.ns], ids[record.ns]) for record in kept}
+    by_ns, steps = by_namespace(found.records, found.of), {record.step for record in kept}
     try:
         return [
-            replace(
-                record,
-                parent=(parent := above[record.step]),
-                chain=by_ns[record.ns][parent][0].mark if parent else b"",
-                bases=bases_of(record, by_ns[record.ns], strict=strict),
-                trail={},
-                relinked=True,
-            )
+            relinked(record, by_ns[record.ns], steps)
             for record in kept
-            if record.parent in by_ns[record.ns] and record.parent not in ids[record.ns]
+            if record.parent in (near := by_ns[record.ns]) and near[record.parent][0].step not in steps
         ]
     except MissingAncestorError as error:
         raise IncompleteRecordError(thread=found.thread.name, step=error.args[0], channel=None) from error
@@ -207,11 +191,8 @@ def _relink(tools: Tools, found: Contents, changed: Sequence[Record]) -> Stateme
         yield Many(sql, rows, writes=True)
 
 
-def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statements[int]:
+def would_free(tools: Tools, found: Contents, dropped: Collection[int]) -> Statements[int]:
     """Count the bytes that `drop` would give back, without touching anything."""
-    found = yield from contents(tools, thread)
-    if found is None:
-        return 0
     bodies = {record.step: row for record, row in zip(found.records, found.rows, strict=True)}
     cut = _cut(found, dropped)
     used = (yield from _used(tools, cut.stay)) if cut.stay.records else {}
@@ -220,7 +201,7 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statement
     elements = sum(
         size - len(rewrites[channel, n]) if (channel, n) in rewrites else size
         for channel, n, size in sizes
-        if (channel, n) in rewrites or not _covers(used.get(channel, []), n)
+        if (channel, n) in rewrites or not covers(used.get(channel, []), n)
     )
     rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in cut.gone)
     rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes or not cut.stay.records)
@@ -261,7 +242,7 @@ def _rewrites(thread: Thread, used: dict[int, list[tuple[int, int]]]) -> Stateme
     result = {}
     for channel, stack in stacks.items():
         for start in stack.sealed():
-            unused = {n for n in range(start, start + SEAL) if not _covers(used[channel], n)}
+            unused = {n for n in range(start, start + SEAL) if not covers(used[channel], n)}
             place = element_place(thread.key, channel, start)
             result[channel, start] = thread.vault.seal(place, stack.without(start, unused))
     return result
@@ -269,7 +250,7 @@ def _rewrites(thread: Thread, used: dict[int, list[tuple[int, int]]]) -> Stateme
 
 def _partly_used(runs: Sequence[tuple[int, int]]) -> list[int]:
     edges = {start_of(edge) for first, last in runs for edge in (first, last)}
-    return sorted(start for start in edges if not all(_covers(runs, n) for n in range(start, start + SEAL)))
+    return sorted(start for start in edges if not all(covers(runs, n) for n in range(start, start + SEAL)))
 
 
 def _with(
@@ -290,11 +271,6 @@ def _used(tools: Tools, found: Contents) -> Statements[dict[int, list[tuple[int,
             runs.setdefault(recipes_of(key), set()).update((number, 1) for number in ref[1:])
         runs.setdefault(key, set()).update(spans(recipes[key, tuple(ref)] if is_recipe(ref) else ref))
     return {channel: joined(spans_) for channel, spans_ in runs.items()}
-
-
-def _covers(runs: Sequence[tuple[int, int]], number: int) -> bool:
-    place = bisect_right(runs, (number, MAX_NUMBER)) - 1
-    return place >= 0 and number <= runs[place][1]
 
 
 def _refs(found: Contents) -> Iterable[tuple[str, Ref]]:

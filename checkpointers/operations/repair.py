@@ -8,9 +8,9 @@ from typing import Final
 
 from checkpointers.errors import IntegrityError, KeyringError, UnknownThreadError
 from checkpointers.keys import key_of
-from checkpointers.lineage import Ancestor, bases_of, nearest
+from checkpointers.lineage import by_namespace, relinked
 from checkpointers.operations import checking
-from checkpointers.operations.common import FLAGS, ID, NS, SELECT_THREAD, STRAYS, TALLY, Tools, open_thread
+from checkpointers.operations.common import CONTENTS, FLAGS, ID, NS, SELECT_THREAD, TALLY, Tools, any_rows, open_thread
 from checkpointers.operations.remove import settled
 from checkpointers.operations.rows import sealed_row
 from checkpointers.operations.whole import (
@@ -18,6 +18,8 @@ from checkpointers.operations.whole import (
     PRIMARY,
     begin,
     insert_into,
+    keep_key,
+    lock,
     may_change,
     page_of,
     primary_of,
@@ -29,7 +31,6 @@ from checkpointers.sealing import metadata_place
 from checkpointers.segments import SEAL, start_of
 from checkpointers.standing import Standing, Thread
 from checkpointers.statements import Many, Row, Statement, Statements
-from checkpointers.vaults import wrapped_by
 
 SHREDDED: Final = (b"", b"")
 
@@ -52,7 +53,7 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
     if check.refusal is not None:
         raise check.refusal
     key, heads = tools.key(into), check.heads()
-    if any((yield Statement(STRAYS, (key, key, key)))[0]):
+    if (yield from any_rows(CONTENTS, key)):
         return None
     if not heads:
         raise IntegrityError(name, None, "none of its checkpoints is sound")
@@ -77,31 +78,16 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
 
 def _checkpoints(tools: Tools, check: checking.Checkup, kept: dict[int, Record], into: Thread) -> list[Row]:
     """Seal the kept checkpoints for the new thread, each below its nearest kept ancestor."""
-    by_ns: dict[str, dict[str, Ancestor]] = {}
-    for record in check.records.values():
-        by_ns.setdefault(record.ns, {})[record.id] = (record, check.on(record))
+    by_ns, deltas, rows = by_namespace(check.records.values(), check.on), check.deltas(), []
     ids = {(record.ns, record.id) for record in kept.values()}
-    deltas, rows = check.deltas(), []
     for step, record in kept.items():
         if record.chain and (record.ns, record.parent) not in ids:
-            rows.append(_sealed(tools, check, _relinked(record, by_ns[record.ns], ids, deltas), into))
+            moved = relinked(record, by_ns[record.ns], kept, strict=False)
+            bases = {name: base for name, base in moved.bases.items() if name in deltas}
+            rows.append(_sealed(tools, check, replace(moved, bases=bases), into))
         else:
             rows.append(resealed(check.thread, "cp_checkpoints", check.rows[step], into.key, into.vault))
     return rows
-
-
-def _relinked(record: Record, ancestors: dict[str, Ancestor], ids: set[tuple[str, str]], deltas: set[str]) -> Record:
-    """Give a checkpoint whose parent is not kept, with what its DeltaChannels need of those that are not."""
-    parent = nearest(record, ancestors, {id_ for ns, id_ in ids if ns == record.ns})
-    needed = bases_of(record, ancestors, strict=False)
-    return replace(
-        record,
-        parent=parent,
-        chain=ancestors[parent][0].mark if parent else b"",
-        bases={name: base for name, base in needed.items() if name in deltas},
-        trail={},
-        relinked=True,
-    )
 
 
 def _sealed(tools: Tools, check: checking.Checkup, record: Record, into: Thread) -> Row:
@@ -137,9 +123,9 @@ class Batch:
     refusal: KeyringError | None
 
 
-def rewrap(tools: Tools, newest: bytes, limit: int, after: int) -> Statements[Batch]:
+def rewrap(tools: Tools, limit: int, after: int) -> Statements[Batch]:
     """Wrap the keys of the next threads under the newest master key; one that does not open stops no other."""
-    head = wrapped_by(newest)
+    newest, head = tools.vaults.newest()
     rows = yield Statement(
         "SELECT thread, key FROM cp_keys WHERE (master <> ? OR substr(key, 1, ?) <> ?) AND master <> ? AND thread > ?"
         f" ORDER BY thread LIMIT {limit:d}",
@@ -168,7 +154,7 @@ def unencrypted(limit: int, after: int) -> Statements[list[int]]:
 
 def encrypt(tools: Tools, key: int) -> Statements[bool]:
     """Encrypt every row of a thread that is not."""
-    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    yield from lock(key)
     rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ? AND k.key IS NULL", (key,))
     if not rows:
         return False
@@ -179,7 +165,7 @@ def encrypt(tools: Tools, key: int) -> Statements[bool]:
         while page:
             yield _replaced(table, key, [resealed(thread, table, row, key, vault) for row in page])
             page = yield from page_of(key, table, page[-1])
-    yield Statement("INSERT INTO cp_keys (thread, master, key) VALUES (?, ?, ?)", (key, *(new_key or SHREDDED)))
+    yield from keep_key(key, new_key)
     yield from restand(replace(thread, vault=vault), replace(thread.standing))
     return True
 
@@ -206,7 +192,7 @@ def masters() -> Statements[dict[str, int]]:
 def shred(tools: Tools, name: str, token: bytes | None) -> Statements[bool]:
     """Throw a thread's key away; tell whether it had one."""
     key = tools.key(name)
-    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    yield from lock(key)
     yield from may_change(tools, name, token)
     rows = yield Statement(
         "UPDATE cp_keys SET master = ?, key = ? WHERE thread = ? AND master <> ? RETURNING thread",

@@ -8,15 +8,11 @@ from typing import Any, Final
 
 from checkpointers.errors import IncompleteRecordError
 from checkpointers.operations.common import (
-    AT,
     CHECKPOINT_COLUMNS,
     ELEMENT_COLUMNS,
-    FLAGS,
     ID,
     METADATA,
     NS,
-    PARENT,
-    STEP,
     WRITE_COLUMNS,
     Tools,
     checked,
@@ -24,9 +20,10 @@ from checkpointers.operations.common import (
     metadata_of,
     open_checkpoint,
     open_writes,
+    place_of_row,
 )
 from checkpointers.operations.guard import BEGIN, SET_STANDING, refusal
-from checkpointers.sealing import Vault, checkpoint_place, element_place, metadata_place, write_place
+from checkpointers.sealing import Vault, element_place, metadata_place, write_place
 from checkpointers.standing import Standing, Thread, holder_of, pack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 
@@ -40,9 +37,14 @@ PRIMARY: Final = {
 MOVED: Final = 500
 
 
+def lock(key: int) -> Statements[None]:
+    """Keep every other writer from a thread until the end of this transaction."""
+    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+
+
 def locked(tools: Tools, name: str) -> Statements[Thread | None]:
-    """Find a thread, and keep every other writer from it until the end of this transaction."""
-    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (tools.key(name),))
+    """Lock a thread, and find it."""
+    yield from lock(tools.key(name))
     return (yield from find_thread(tools, name))
 
 
@@ -68,7 +70,7 @@ def may_change(tools: Tools, name: str, token: bytes | None) -> Statements[None]
 def delete_thread(tools: Tools, name: str, token: bytes | None, now: int) -> Statements[None]:
     """Remove everything of a thread; roots before leaves. What somebody else holds stays, with a refusal."""
     key = tools.key(name)
-    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    yield from lock(key)
     yield from may_change(tools, name, token)
     yield from erase(key)
     if token is not None:
@@ -88,9 +90,14 @@ def begin(tools: Tools, key: int, standing: Standing) -> Statements[tuple[Vault,
     vault, new_key = tools.vaults.fresh(key)
     if not (yield Statement(BEGIN, (key, *pack_standing(key, vault, standing)))):
         return vault, False
+    yield from keep_key(key, new_key)
+    return vault, True
+
+
+def keep_key(key: int, new_key: tuple[bytes, bytes] | None) -> Statements[None]:
+    """Store a thread's own key, if it has one."""
     if new_key is not None:
         yield Statement("INSERT INTO cp_keys (thread, master, key) VALUES (?, ?, ?)", (key, *new_key))
-    return vault, True
 
 
 def copy_thread(tools: Tools, source: str, target: str, now: int) -> Statements[str]:
@@ -159,7 +166,4 @@ def resealed(thread: Thread, table: str, row: Row, key: int, vault: Vault) -> Ro
         return (*row[:4], vault.seal(write_place(key, (row[0], row[1], row[2]), row[3]), open_writes(thread, row)))
     raw, shown = open_checkpoint(thread, row), metadata_of(thread, row)
     metadata = vault.hide(metadata_place(key, row[NS], row[ID]), shown)
-    place = checkpoint_place(
-        key, (row[NS], row[STEP], row[ID], row[PARENT]), row[AT], flags=row[FLAGS], metadata=metadata
-    )
-    return (*row[:METADATA], metadata, vault.seal(place, raw))
+    return (*row[:METADATA], metadata, vault.seal(place_of_row(key, row, metadata), raw))

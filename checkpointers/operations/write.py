@@ -107,7 +107,7 @@ def _put(
         record.step, record.at = before.step or standing.steps + 1, now
         if before.mark:
             record.mark, record.relinked = before.mark, True
-        tally = early.tally + written.tallies.get((key_of(record.ns), key_of(record.id)), 0)
+        tally = early + written.tallies.get((key_of(record.ns), key_of(record.id)), 0)
         row = _row(tools, memory, record, new=new, tally=tally, beside=beside)
         head = Head(record.step, row[ID], row[FLAGS], pack_metadata(new.metadata), kinds_in(tally))
         growth = Growth(
@@ -116,7 +116,7 @@ def _put(
             size=elements.bytes + len(row[METADATA]) + len(row[BODY]) + written.bytes - before.size,
             head=head if new.place.ns == ROOT and not before.step and not beside else None,
             kinds=_kinds_on_head(standing, written),
-            early=(row[NS], row[ID], rows_in(early.tally)),
+            early=(row[NS], row[ID], rows_in(early)),
         )
         changes = [*inserts(written.rows, merge=before.merge), *written.counted(memory, besides=row[ID])]
         changes.append(Insert("cp_checkpoints", CHECKPOINT_COLUMNS, [row], replace=bool(before.step)))
@@ -157,16 +157,16 @@ def _moved(standing: Standing, new: NewCheckpoint) -> bool:
     return new.place.ns == ROOT and standing.head_id not in stands_at
 
 
-def _early(memory: ThreadMemory, new: NewCheckpoint, *, look: bool) -> Statements[Written]:
-    """Give what was written on a checkpoint before it is stored: as remembered, or as a look at the rows tells."""
+def _early(memory: ThreadMemory, new: NewCheckpoint, *, look: bool) -> Statements[int]:
+    """Count what was written on a checkpoint before it is stored: as remembered, or as a look at the rows tells."""
     if not look or not memory.exists:
         known = memory.written.get((new.place.ns, new.checkpoint["id"]))
-        return Written(None, known.tally) if known else Written()
+        return known.tally if known else 0
     rows = yield Statement(
         "SELECT kinds FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ?",
         (memory.key, key_of(new.place.ns), key_of(new.checkpoint["id"])),
     )
-    return Written(None, sum(tally_of(kinds) for (kinds,) in rows))
+    return sum(tally_of(kinds) for (kinds,) in rows)
 
 
 def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
