@@ -14,6 +14,7 @@ from checkpointers.statements import Append, Many, Statement
 from checkpointers.testing import FAULT_KINDS, faulty, half
 from tests.checkpointers.graphs import config
 from tests.checkpointers.test_storage import put, values
+from tests.proofs.mutants import MUTANTS, ROOT
 
 CRASH_POINTS = os.environ.get("PROOF_CRASH_POINTS", "3")
 RACES = os.environ.get("PROOF_RACES", "9")
@@ -54,6 +55,11 @@ def test_faults_are_never_silent(url: str, pytestconfig: pytest.Config) -> None:
     (line,) = proved("faults", FAULTS, url=url, root=pytestconfig.rootpath)
     assert "silent 0" in line
     assert "tried 0" not in line
+
+
+def test_every_guard_is_where_its_mutant_says() -> None:
+    """A mutant whose guard was written otherwise since would be tried no more, and nobody told."""
+    assert [mutant.name for mutant in MUTANTS if mutant.old not in (ROOT / mutant.file).read_text()] == []
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)
