@@ -5,10 +5,7 @@ This process imports everything once and forks for each point, so a point costs 
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Callable
 
@@ -16,6 +13,7 @@ from checkpointers import ThreadExistsError
 from checkpointers.testing import FaultyDatabase, kill_at
 from tests.checkpointers.graphs import DeltaState, config, loop
 from tests.conftest import reopen
+from tests.proofs.lives import live
 
 STEPS = 6
 KILLED, FINE = "killed", "fine"
@@ -23,18 +21,7 @@ KILLED, FINE = "killed", "fine"
 
 def in_child(work: Callable[[], None]) -> str:
     """Run in a forked process; anything but success or the intended SIGKILL is an error here."""
-    if (child := os.fork()) == 0:
-        try:
-            work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return KILLED
-    assert status == 0, status
-    return FINE
+    return KILLED if live(work).end() is None else FINE
 
 
 def work(url: str, thread: str, number: int) -> None:

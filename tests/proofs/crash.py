@@ -25,7 +25,7 @@ from typing import Any
 
 import psycopg
 
-from checkpointers import Keep, LeaseLostError, Saver, ThreadExistsError, adopt
+from checkpointers import Keep, Keyring, LeaseLostError, Saver, ThreadExistsError, adopt
 from tests.checkpointers.graphs import DeltaState, config, loop
 from tests.proofs.lives import Clock, Life, Notes, databases, findings, live, opened, rows_of, snapshot
 
@@ -149,13 +149,17 @@ def stored(saver: Saver, thread: str) -> set[str]:
 
 def puts(run: Run) -> None:
     with run.saver() as saver:
-        there = stored(saver, run.thread)
-        run.missing(there)
-        with run.armed():
-            for number in range(1, 7):
-                if f"c{number}" not in there:
-                    put(saver, run.thread, number, f"c{number - 1}" if number > 1 else None)
-                    run.notes.add(f"c{number}")
+        _put_up_to(6, run, saver)
+
+
+def _put_up_to(last: int, run: Run, saver: Saver) -> None:
+    there = stored(saver, run.thread)
+    run.missing(there)
+    with run.armed():
+        for number in range(1, last + 1):
+            if f"c{number}" not in there:
+                put(saver, run.thread, number, f"c{number - 1}" if number > 1 else None)
+                run.notes.add(f"c{number}")
 
 
 def writes(run: Run) -> None:
@@ -217,13 +221,7 @@ def hold(run: Run) -> None:
 def under_lease(run: Run) -> None:
     with run.saver() as saver:
         lease = run.lease(saver)
-        there = stored(saver, run.thread)
-        run.missing(there)
-        with run.armed():
-            for number in range(1, 4):
-                if f"c{number}" not in there:
-                    put(saver, run.thread, number, f"c{number - 1}" if number > 1 else None)
-                    run.notes.add(f"c{number}")
+        _put_up_to(3, run, saver)
         lease.__exit__(None, None, None)
 
 
@@ -290,13 +288,11 @@ def delete(run: Run) -> None:
 
 
 def rotate(run: Run) -> None:
-    with run.saver(keys=_keys(run)) as saver, run.armed():
+    with run.saver(keys=_keys()) as saver, run.armed():
         saver.rotate()
 
 
-def _keys(run: Run, *, old: bool = False) -> Any:
-    from checkpointers import Keyring
-
+def _keys(*, old: bool = False) -> Keyring:
     return Keyring({"old": b"o" * 32} if old else {"old": b"o" * 32, "new": b"n" * 32})
 
 
@@ -325,7 +321,7 @@ FAMILIES = (
     Family("adopt", adoption, base=True),
     Family("delete", delete, base=True),
     Family("migrate", migrate, own=True),
-    *([Family("rotate", rotate, own=True)] if hasattr(Saver, "rotate") else []),
+    Family("rotate", rotate, own=True),
 )
 
 
@@ -408,7 +404,7 @@ class Proof:
                     BOUNDARIES.armed = False
         said = {"lost": run.lost, "waited": run.waited, "count": BOUNDARIES.count, "truth": "", "found": [], "stuck": 0}
         if last:
-            keys = {"keys": _keys(run)} if self.family.name == "rotate" else {}
+            keys = {"keys": _keys()} if self.family.name == "rotate" else {}
             with run.saver(**keys) as saver:
                 said["found"] = findings(saver, run.thread)
                 rows = rows_of(saver, run.thread) if self.family.name in ("delete", "lease of nothing") else ""
@@ -420,7 +416,7 @@ class Proof:
         warnings.simplefilter("ignore")
         if self.family.name == "rotate":
             for point in points:
-                with self.run(point).saver(keys=_keys(self.run(point), old=True)) as saver:
+                with self.run(point).saver(keys=_keys(old=True)) as saver:
                     for thread in (self.run(point).thread, "another"):
                         put(saver, thread, 1, None)
                         put(saver, thread, 2, "c1")

@@ -136,7 +136,7 @@ def rows_of(saver: Saver, thread: str) -> dict[str, int]:
 
 def findings(saver: Saver, thread: str) -> list[str]:
     """Give what fsck finds in a thread."""
-    return [repr(finding) for finding in saver.fsck(thread)] if hasattr(saver, "fsck") else []
+    return [repr(finding) for finding in saver.fsck(thread)]
 
 
 class Notes:
