@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from checkpointers import Saver, SqliteSaver, UnreadableValueError, UnstorableValueError
+from checkpointers import CheckpointerError, Saver, SqliteSaver, UnreadableValueError, UnstorableValueError
 from checkpointers.strict import StrictSerializer
 from tests.checkpointers.graphs import State, config, loop
 from tests.checkpointers.test_storage import put, values
@@ -208,6 +209,31 @@ def test_a_serializer_that_keeps_tuples_gets_them_back(url: str) -> None:
         put(saver, {"top": (1, 2), "list": [[1, "x" * 60], (1, "x" * 60)]}, after=first, version=2)
         assert values(saver, first) == {"top": (1, 2), "list": [(1, "x" * 60), [1, "x" * 60]]}
         assert values(saver)["list"] == [[1, "x" * 60], (1, "x" * 60)]
+
+
+class Reversed:
+    """A cipher that keeps nothing secret."""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        return "reversed", plaintext[::-1]
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        return ciphertext[::-1]
+
+
+@pytest.mark.parametrize(
+    "serde",
+    [
+        JsonPlusSerializer(allowed_msgpack_modules=True),
+        JsonPlusSerializer(allowed_msgpack_modules=None, pickle_fallback=True),
+        EncryptedSerializer(Reversed(), JsonPlusSerializer(allowed_msgpack_modules=True)),
+    ],
+    ids=["any type", "pickle", "any type, encrypted"],
+)
+def test_a_serializer_that_builds_anything_is_refused(saver: Saver, serde: Any) -> None:
+    """Who can write a row could run code: one that does as a stored row says is not taken, nor behind a cipher."""
+    with pytest.raises(CheckpointerError, match="leave serde out"):
+        type(saver)(saver.database, serde=serde)
 
 
 def test_a_stricter_clone_shares_the_database(tmp_path: Any) -> None:
