@@ -236,6 +236,9 @@ def test_elements_of_a_replaced_answer_stay_until_the_lease_is_over(url: str) ->
             older = [step.number for step in before[0]][:2]
             (plan,) = saver.retain(Keep(last=1), dry_run=True)
             size = saver.threads()[0].bytes
+            saver.copy_thread("t", "copy")
+            assert state(saver, "copy")[1][-1].pending_writes == saver.get_tuple(config()).pending_writes
+            saver.delete_thread("copy")
             saver.retain(Keep(last=1))
             assert size - saver.threads()[0].bytes == plan.frees
             assert saver.get_tuple(config()).pending_writes != before[2][0].pending_writes
