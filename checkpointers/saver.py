@@ -291,9 +291,10 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Hold a thread as its only writer, inside a `with` or `async with` block; it need not exist yet.
 
         If somebody else holds it: "reject" raises `ThreadBusyError`, "enqueue" waits (for `timeout` seconds),
-        "interrupt" takes it over, "rollback" takes it over and removes the checkpoints that the other one made under
-        its lease. A holder that was taken over fails at its next write with `LeaseLostError`; the lease of one that
-        died is over after `ttl` seconds by the clock of the database.
+        "interrupt" takes it over, "rollback" takes it over and takes back what the other one stored under its lease:
+        its checkpoints, and its writes on those that the thread stood at. A holder that was taken over fails at its
+        next write with `LeaseLostError`; the lease of one that died is over after `ttl` seconds by the clock of the
+        database.
         """
         return Lease(self._desk, str(thread), ttl=ttl, owner=owner, if_busy=if_busy, timeout=timeout)
 

@@ -19,6 +19,7 @@ _CHECKPOINT: Final = struct.Struct(">cqiqiHHH").pack
 _METADATA: Final = struct.Struct(">cqHH").pack
 _THREAD: Final = struct.Struct(">cqqiiiiiqqqH").pack
 _NAME: Final = struct.Struct(">ci").pack
+_NOTE: Final = struct.Struct(">cq").pack
 
 
 class BrokenSealError(ValueError):
@@ -103,6 +104,11 @@ def metadata_place(thread: int, ns: bytes, id_: bytes) -> bytes:
 def thread_place(thread: int, numbers: tuple[int, ...], head_id: bytes) -> bytes:
     """Say what else the row of a thread says: stamp, steps, head, flags, kinds, checkpoints, bytes and both times."""
     return _THREAD(b"t", thread, *numbers, len(head_id)) + head_id
+
+
+def note_place(thread: int) -> bytes:
+    """Say whose lease a note belongs to."""
+    return _NOTE(b"l", thread)
 
 
 def name_seal(key: int, name: bytes) -> bytes:

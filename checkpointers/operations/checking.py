@@ -33,6 +33,7 @@ from checkpointers.operations.common import (
     wrapped_key,
     writes_of,
 )
+from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.records import Record, TaskWrites
 from checkpointers.sealing import Digests
@@ -127,6 +128,7 @@ def thread(tools: Tools, key: int, name: str | None) -> Statements[Checkup | Non
     yield from _writes(tools, check)
     yield from _elements(tools, check)
     yield from _key(tools, check)
+    yield from _note(tools, check)
     yield from _judge(tools, check)
     if rows and check.thread.standing.stamp:
         yield from _agree(check)
@@ -157,6 +159,14 @@ def _key(tools: Tools, check: Checkup) -> Statements[None]:
     for master, wrapped in (yield Statement("SELECT master, key FROM cp_keys WHERE thread = ?", (check.thread.key,))):
         if tools.vaults.master_of(bytes(wrapped)) != bytes(master):
             check.found("its key is not wrapped under the master key that is named beside it")
+
+
+def _note(tools: Tools, check: Checkup) -> Statements[None]:
+    """See that what a rollback would put back can be read."""
+    try:
+        yield from writes_of(tools, check.thread, (yield from noted_rows(check.thread)))
+    except (IntegrityError, UnicodeError) as error:
+        check.found(_told(error))
 
 
 def _checkpoints(tools: Tools, check: Checkup) -> Statements[None]:

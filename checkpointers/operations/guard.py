@@ -28,7 +28,7 @@ EARLY: Final = " AND (SELECT count(*) FROM cp_writes w WHERE w.thread = ? AND w.
 NOBODY_HOLDS: Final = (
     " AND NOT EXISTS (SELECT 1 FROM cp_leases l WHERE l.thread = ? AND l.token IS NOT NULL AND l.until >= cp_clock())"
 )
-EVICT: Final = "UPDATE cp_leases SET token = NULL WHERE thread = ?"
+EVICT: Final = "UPDATE cp_leases SET token = NULL, note = NULL WHERE thread = ?"
 Changes = Sequence[Insert | Delete | Change]
 
 

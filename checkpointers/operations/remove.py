@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from checkpointers.codec import Ref, covers, is_recipe, joined, spans, unpacked
@@ -36,6 +37,7 @@ from checkpointers.operations.common import (
     see_all_writes,
     writes_of,
 )
+from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.rows import sealed_row
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.operations.whole import erase, locked, restand
@@ -53,13 +55,14 @@ SCANNED_AT_A_TIME: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All rows of a thread but its elements."""
+    """All rows of a thread but its elements; and those that its lease noted."""
 
     thread: Thread
     rows: Sequence[Row]
     records: Sequence[Record]
     writes: dict[tuple[bytes, bytes], list[TaskWrites]]
     sizes: dict[tuple[bytes, bytes], int]
+    noted: Sequence[TaskWrites] = ()
 
     def of(self, record: Record) -> list[TaskWrites]:
         """Give the writes stored on a checkpoint."""
@@ -86,7 +89,8 @@ def contents_of(tools: Tools, thread: Thread) -> Statements[Contents]:
     all_there(thread, {record.step for record in records})
     for row in rows:
         see_all_writes(thread, row, writes.get((bytes(row[NS]), bytes(row[ID])), ()))
-    return Contents(thread, rows, records, writes, sizes)
+    noted = yield from writes_of(tools, thread, (yield from noted_rows(thread)))
+    return Contents(thread, rows, records, writes, sizes, noted)
 
 
 def lines(found: Contents) -> list[Line]:
@@ -276,10 +280,9 @@ def _used(tools: Tools, found: Contents) -> Statements[dict[int, list[tuple[int,
 def _refs(found: Contents) -> Iterable[tuple[str, Ref]]:
     for record in found.records:
         yield from refs_of(record)
-    for tasks in found.writes.values():
-        for task in tasks:
-            for write in task.writes:
-                yield write.channel, write.ref
+    for task in chain(found.noted, *found.writes.values()):
+        for write in task.writes:
+            yield write.channel, write.ref
 
 
 def _gaps(used: Iterable[tuple[int, int]], lowest: int, highest: int) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from checkpointers.keys import key_of
 from checkpointers.lineage import by_namespace, relinked
 from checkpointers.operations import checking
 from checkpointers.operations.common import CONTENTS, FLAGS, ID, NS, SELECT_THREAD, TALLY, Tools, any_rows, open_thread
+from checkpointers.operations.noting import SET_NOTE, renote
 from checkpointers.operations.remove import settled
 from checkpointers.operations.rows import sealed_row
 from checkpointers.operations.whole import (
@@ -165,6 +166,7 @@ def encrypt(tools: Tools, key: int) -> Statements[bool]:
         while page:
             yield _replaced(table, key, [resealed(thread, table, row, key, vault) for row in page])
             page = yield from page_of(key, table, page[-1])
+    yield from renote(thread, vault)
     yield from keep_key(key, new_key)
     yield from restand(replace(thread, vault=vault), replace(thread.standing))
     return True
@@ -200,4 +202,5 @@ def shred(tools: Tools, name: str, token: bytes | None) -> Statements[bool]:
     )
     if rows:  # whoever wrote it until now must look again, and finds no key
         yield Statement("UPDATE cp_threads SET stamp = stamp + 1 WHERE thread = ?", (key,))
+        yield Statement(SET_NOTE, (None, key))
     return bool(rows)

@@ -75,6 +75,7 @@ def delete_thread(tools: Tools, name: str, token: bytes | None, now: int) -> Sta
     yield from erase(key)
     if token is not None:
         yield from begin(tools, key, Standing(name, stamp=now, created_at=now, updated_at=now))
+        yield Statement("UPDATE cp_leases SET steps = 0, note = NULL WHERE thread = ?", (key,))
     else:
         yield Statement("DELETE FROM cp_leases WHERE thread = ?", (key,))
 

@@ -48,6 +48,9 @@ COLUMNS = {
     for _, script in migrations("sqlite")
     for table, body in re.findall(r"CREATE TABLE (cp_\w+) \((.*?)\n\)", script, re.DOTALL)
 }
+for _, script in migrations("sqlite"):
+    for table, column in re.findall(r"ALTER TABLE (cp_\w+) ADD COLUMN (\w+)", script):
+        COLUMNS[table].append(column)
 STRANGER = 2**62 - 57
 
 

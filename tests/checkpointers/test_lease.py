@@ -598,7 +598,6 @@ def test_rollback_of_all_there_was(url: str) -> None:
         assert ids(two) == [0, 1]
 
 
-@pytest.mark.xfail(strict=True, reason="the lease does not note which writes were on older checkpoints when it began")
 def test_rollback_takes_back_an_answer(url: str) -> None:
     """What the holder wrote on an older checkpoint (an answer to its interrupt) goes too: the question is open again."""
     with reopen(url) as one, reopen(url) as two:

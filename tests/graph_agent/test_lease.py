@@ -402,6 +402,24 @@ def test_rollback_of_a_new_thread(busy: Busy) -> None:
     lost(first)
 
 
+def test_rollback_opens_a_review_again(busy: Busy) -> None:
+    """An answer that the other run was given is taken back with its steps, and another one may be given."""
+    deliver = calls(("deliver", {"to": "ada"}))
+    tools = [Deliveries().tool(), *busy.agent.kit.tools]
+    waits = busy.through(busy.make(deliver, tools=tools), "run", "one", thread="t")
+    before = [step.id for step in busy.agent.history("t")]
+    busy.agent = busy.make("-", HANG, "never", tools=tools)
+    first = busy.pool.submit(busy.through, busy.agent, "resume", "t", approve=waits.reviews[0].id)
+    assert busy.begun.wait(20)
+    other = busy.make("-", "second done", tools=tools)
+    run = busy.through(other, "resume", "t", reject=waits.reviews[0].id, if_busy="rollback")
+    assert (run.status, said(run)) == ("done", ["one", "second done"])
+    assert [step.id for step in other.history("t")][: len(before)] == before
+    assert [call["status"] for call in run.state["calls"]] == ["rejected"]
+    busy.enough.set()
+    lost(first)
+
+
 def test_who_waits_can_be_stopped(make: Make) -> None:
     """Cancelled while it waits for its turn, a run leaves nothing behind, then or later."""
     one = Busy(make, "sync")

@@ -35,6 +35,7 @@ BATCH = 10
 POINTS = 24
 BASE = "base"
 SEALED = 64
+STOOD = [("asked", "__resume__", "first"), ("asked", "__interrupt__", ["?"]), ("done", "x", "done")]
 
 
 class Boundaries:
@@ -226,7 +227,7 @@ def under_lease(run: Run) -> None:
 
 
 def rollback(run: Run) -> None:
-    """Take over from a holder that made three steps of its own."""
+    """Take over from a holder that made three steps of its own, and wrote on the one that it began at."""
     with run.saver() as one, run.saver() as two:
         if "gone on" in run.notes.all():
             return
@@ -235,9 +236,14 @@ def rollback(run: Run) -> None:
             lease.__enter__()
             for number in range(1, 4):
                 put(one, run.thread, number, f"c{number - 1}" if number > 1 else None)
+            for task, channel, value in (("asked", "__resume__", "wrong"), ("late", "x", "late")):
+                one.put_writes(place(run.thread, "b6"), [(channel, value)], task)
             run.notes.add("made")
         with run.armed():
             lease = run.lease(two, if_busy="rollback", timeout=None)
+        found = two.get_tuple(place(run.thread, "b6"))
+        if found.pending_writes != STOOD:
+            run.lost.append(f"what stood on b6: {found.pending_writes}")
         put(two, run.thread, 9, None)
         lease.__exit__(None, None, None)
         run.notes.add("gone on")
@@ -439,6 +445,8 @@ class Proof:
         if self.family.act is rollback:
             put(saver, name, 5, None, "b")
             put(saver, name, 6, "b5", "b")
+            for task, channel, value in STOOD:
+                saver.put_writes(place(name, "b6"), [(channel, value)], task)
             return
         app = loop(saver, DeltaState)
         app.invoke({"until": 7, "n": 0}, config(name))

@@ -1,0 +1,3 @@
+-- What stood when a lease began: the writes on the checkpoints that the thread stood at, sealed; a rollback goes by it.
+ALTER TABLE cp_leases ADD COLUMN note BYTEA;
+ALTER TABLE cp_leases ALTER COLUMN note SET STATISTICS 0;
