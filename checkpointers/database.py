@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
-from typing import TYPE_CHECKING, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from checkpointers.errors import SchemaError
 
@@ -21,15 +22,18 @@ class Database(ABC):
     """One place where checkpoints are kept; shared by every thread and event loop of the process.
 
     Async callers are served by worker threads of the database's own, never by an event loop, so one object works
-    in every loop, in a notebook, and beside sync callers.
+    in every loop, in a notebook, and beside sync callers. Its `number` is its own as long as the process lives: what a
+    run believes of a thread is not believed of another database that came to stand at the same address.
     """
 
     place: str
     dialect: str
     tenant: str = ""
+    _numbers: ClassVar[Iterator[int]] = count()
 
     def __init__(self, *, workers: int) -> None:
         """Allow so many async callers at a time."""
+        self.number = next(self._numbers)
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="checkpointers")
 
     @abstractmethod

@@ -53,7 +53,7 @@ class Lease:
         self.lost = self.over = False
         self.token = secrets.token_bytes(16)
         self._desk, self._if_busy, self._timeout = desk, if_busy, timeout
-        self._slot = (id(desk.database), thread)
+        self._slot = (desk.database.number, thread)
         self._outer: Lease | None = None
         self.runs: dict[int, object] = {}
         self._used, self._lock = threading.Lock(), threading.Lock()

@@ -89,7 +89,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
             session.saw(self._slot(place.thread), id_, head=found is None or found.is_head)
 
     def _slot(self, thread: str) -> session.Slot:
-        return id(self.database), thread
+        return self.database.number, thread
 
     def get_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:
         """Read one channel of the checkpoint that a config names, or of the latest, without the rest of the state."""

@@ -167,6 +167,8 @@ class StrictSerializer(JsonPlusSerializer):
             if code == SNAPSHOT:
                 return _DeltaSnapshot(parts)
             return array_of(parts) if code == ARRAY else _unknown(code)
+        if type(parts) is not list:  # a network, of all that is read, unpacks into millions of addresses
+            _unknown(code)
         try:
             module, name, value, *method = parts
             kind = self._kinds.get((module, name)) or self._known(module, name)

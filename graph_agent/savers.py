@@ -131,7 +131,7 @@ class Turns:
             del _RUNNING[key]
 
     def _slot(self, thread: str) -> session.Slot:
-        return id(self._saver.database), thread
+        return self._saver.database.number, thread
 
 
 def _busy(thread: str, owner: str, since: datetime, *, hint: str) -> OpenThreadError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import multiprocessing as mp
 import os
 import signal
@@ -12,13 +13,14 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from langgraph.graph import StateGraph
 from langgraph.types import Command, Send
 
-from checkpointers import CheckpointerError, HeadMovedError, Keep, LeaseLostError, Saver, ThreadBusyError
+from checkpointers import CheckpointerError, HeadMovedError, Keep, LeaseLostError, Saver, SqliteSaver, ThreadBusyError
 from checkpointers.grouping import Waiting
 from checkpointers.operations.common import place_of
 from checkpointers.operations.rows import NewWrites
@@ -596,6 +598,17 @@ def test_rollback_of_all_there_was(url: str) -> None:
         old.__exit__(None, None, None)
         loop(two).invoke({"until": 2, "n": 0}, config())
         assert ids(two) == [0, 1]
+
+
+def test_beliefs_die_with_their_database(tmp_path: Path) -> None:
+    """What a run believes of a thread is kept by database, and no two databases of a process are taken for one."""
+    slots = set()
+    for number in range(20):
+        with SqliteSaver.open(tmp_path / f"{number}.db") as saver:
+            slots.add(saver._slot("t"))
+        del saver
+        gc.collect()
+    assert len(slots) == 20
 
 
 def test_rollback_takes_back_an_answer(url: str) -> None:

@@ -251,6 +251,7 @@ def test_a_type_that_is_not_listed_is_not_read(name: str) -> None:
         (ormsgpack.Ext(0, b"\xc1"), DamagedValueError),
         (ext(0, "os"), DamagedValueError),
         (ext(0, ["os"], "system", 1), DamagedValueError),
+        (ormsgpack.Ext(0, ormsgpack.packb(ext(0, "ipaddress", "IPv4Network", "10.0.0.0/8"))), DamagedValueError),
     ],
 )
 def test_each_kind_of_refusal(blob: Any, error: type) -> None:
