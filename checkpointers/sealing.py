@@ -19,6 +19,9 @@ _CHECKPOINT: Final = struct.Struct(">cqiqiHHH").pack
 _METADATA: Final = struct.Struct(">cqHH").pack
 _THREAD: Final = struct.Struct(">cqqiiiiiqqqH").pack
 _NAME: Final = struct.Struct(">ci").pack
+_EFFECT: Final = struct.Struct(">cqii").pack
+_BODY: Final = struct.Struct(">cqi").pack
+NAME_BYTES: Final = 16
 
 
 class BrokenSealError(ValueError):
@@ -42,6 +45,10 @@ class Vault(Protocol):
 
     def show(self, place: bytes, blob: bytes) -> bytes:
         """Give back what was hidden."""
+        ...
+
+    def name(self, raw: bytes) -> bytes:
+        """Give the print under which a row of this stands: where there is a cipher, nobody else can test a guess."""
         ...
 
 
@@ -74,6 +81,10 @@ class Digests:
         del place
         return bytes(blob)
 
+    def name(self, raw: bytes) -> bytes:
+        """Give a digest."""
+        return blake2b(raw, digest_size=NAME_BYTES).digest()
+
 
 def element_place(thread: int, channel: int, number: int) -> bytes:
     """Say where an element, or a sealed row of them, stands."""
@@ -103,6 +114,16 @@ def metadata_place(thread: int, ns: bytes, id_: bytes) -> bytes:
 def thread_place(thread: int, numbers: tuple[int, ...], head_id: bytes) -> bytes:
     """Say what else the row of a thread says: stamp, steps, head, flags, kinds, checkpoints, bytes and both times."""
     return _THREAD(b"t", thread, *numbers, len(head_id)) + head_id
+
+
+def effect_place(thread: int, id_: bytes, number: int, revision: int) -> bytes:
+    """Say where an entry of the ledger stands: under which print, as the how-manieth, changed how often."""
+    return _EFFECT(b"x", thread, number, revision) + id_
+
+
+def body_place(thread: int, hash_: bytes, number: int) -> bytes:
+    """Say which part of which body a row is."""
+    return _BODY(b"b", thread, number) + hash_
 
 
 def name_seal(key: int, name: bytes) -> bytes:

@@ -46,7 +46,8 @@ SELECT_THREAD: Final = (
 _KEY: Final = 1 + len(STANDING_COLUMNS)
 STRAYS: Final = (
     "SELECT EXISTS (SELECT 1 FROM cp_checkpoints WHERE thread = ?), EXISTS (SELECT 1 FROM cp_writes WHERE thread = ?),"
-    " EXISTS (SELECT 1 FROM cp_elements WHERE thread = ?)"
+    " EXISTS (SELECT 1 FROM cp_elements WHERE thread = ?), EXISTS (SELECT 1 FROM cp_effects WHERE thread = ?),"
+    " EXISTS (SELECT 1 FROM cp_bodies WHERE thread = ?)"
 )
 
 
@@ -107,10 +108,14 @@ def find_thread(tools: Tools, name: str) -> Statements[Thread | None]:
         rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ?", (key,))
         if rows:
             return open_thread(tools, rows[0], name)
-        strays = yield Statement(STRAYS, (key, key, key))
-        if not any(strays[0]):
+        if not (yield from has_strays(key)):
             return None
     raise IntegrityError(name, None, "its own row is missing, other rows of it are there")
+
+
+def has_strays(key: int) -> Statements[bool]:
+    """Tell whether a thread has any row that says something, besides its own."""
+    return any((yield Statement(STRAYS, (key,) * STRAYS.count("?")))[0])
 
 
 def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:

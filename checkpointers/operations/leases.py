@@ -27,6 +27,10 @@ STRAY_WRITES: Final = (
     "DELETE FROM cp_writes AS w WHERE w.thread = ? AND NOT EXISTS (SELECT 1 FROM cp_checkpoints c"
     " WHERE c.thread = w.thread AND c.ns = w.ns AND c.id = w.checkpoint)"
 )
+STORED: Final = "SELECT " + ", ".join(
+    f"EXISTS (SELECT 1 FROM {table} WHERE thread = ?)"
+    for table in ("cp_checkpoints", "cp_writes", "cp_effects", "cp_bodies")
+)
 NO_STEP: Final = 0
 
 
@@ -97,11 +101,6 @@ def release(tools: Tools, name: str, token: bytes) -> Statements[None]:
     yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
     if not (yield Statement(RELEASE, (key, token))):
         return
-    stored = yield Statement(
-        "SELECT EXISTS (SELECT 1 FROM cp_checkpoints WHERE thread = ?),"
-        " EXISTS (SELECT 1 FROM cp_writes WHERE thread = ?)",
-        (key, key),
-    )
-    if not any(stored[0]):
+    if not any((yield Statement(STORED, (key,) * STORED.count("?")))[0]):
         yield from erase(key)
         yield Statement("DELETE FROM cp_leases WHERE thread = ?", (key,))

@@ -10,7 +10,7 @@ from checkpointers.errors import IntegrityError, KeyringError, UnknownThreadErro
 from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, bases_of, nearest
 from checkpointers.operations import checking
-from checkpointers.operations.common import FLAGS, ID, NS, SELECT_THREAD, STRAYS, TALLY, Tools, open_thread
+from checkpointers.operations.common import FLAGS, ID, NS, SELECT_THREAD, TALLY, Tools, has_strays, open_thread
 from checkpointers.operations.remove import settled
 from checkpointers.operations.rows import sealed_row
 from checkpointers.operations.whole import (
@@ -52,7 +52,7 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
     if check.refusal is not None:
         raise check.refusal
     key, heads = tools.key(into), check.heads()
-    if any((yield Statement(STRAYS, (key, key, key)))[0]):
+    if (yield from has_strays(key)):
         return None
     if not heads:
         raise IntegrityError(name, None, "none of its checkpoints is sound")

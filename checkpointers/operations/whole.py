@@ -30,7 +30,9 @@ from checkpointers.sealing import Vault, checkpoint_place, element_place, metada
 from checkpointers.standing import Standing, Thread, holder_of, pack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 
-TABLES: Final = ("cp_elements", "cp_writes", "cp_heads", "cp_checkpoints", "cp_keys", "cp_threads")
+TABLES: Final = (
+    "cp_bodies", "cp_effects", "cp_elements", "cp_writes", "cp_heads", "cp_checkpoints", "cp_keys", "cp_threads",
+)  # fmt: skip
 LEAVES: Final = {
     "cp_elements": ELEMENT_COLUMNS, "cp_writes": WRITE_COLUMNS, "cp_checkpoints": CHECKPOINT_COLUMNS,
 }  # fmt: skip
