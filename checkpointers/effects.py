@@ -146,6 +146,14 @@ def opened_chunk(thread: int, vault: Vault, row: Sequence[Any]) -> bytes:
     return unsqueeze(opened_part(thread, vault, row)[HASH_BYTES:])
 
 
+def moved_part(thread: int, vault: Vault, row: Sequence[Any], to: tuple[int, Vault]) -> tuple[bytes, int, bytes]:
+    """Open any row of a body and seal it for another thread, or under another key."""
+    raw = opened_part(thread, vault, row)
+    key, other = to
+    id_ = body_id(other, raw[:HASH_BYTES].hex())
+    return id_, row[1], other.seal(body_place(key, id_, row[1]), raw)
+
+
 def opened_part(thread: int, vault: Vault, row: Sequence[Any]) -> bytes:
     """Give the content of any row of a body: the hash it belongs to, then what it says."""
     id_, number, blob = row

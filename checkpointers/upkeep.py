@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from checkpointers.errors import ThreadExistsError, UnknownThreadError
 from checkpointers.operations import remove, survey, whole
 from checkpointers.operations.common import find_thread
-from checkpointers.retention import Keep, Plan, duration, plan
+from checkpointers.retention import Keep, Plan, duration, moment, plan
 
 if TYPE_CHECKING:
     from checkpointers.database import Database
@@ -224,8 +224,10 @@ class Upkeep:
         def planned() -> Statements[Plan]:
             found = yield from remove.contents(self._tools(), thread)
             known = remove.lines(found) if found else []
-            decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins)
-            frees = yield from remove.would_free(self._tools(), thread, decided.dropped)
+            stands = found.thread.standing if found else None
+            written = moment(stands.updated_at) if stands is not None and stands.effects else None
+            decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins, written=written)
+            frees = yield from remove.would_free(self._tools(), thread, decided.dropped, expired=decided.expired)
             return replace(decided, frees=frees)
 
         return self.database.read(planned)
@@ -235,7 +237,8 @@ class Upkeep:
         freed = 0
         for start in range(0, len(decided.dropped), DROPPED_AT_A_TIME):
             some = decided.dropped[start : start + DROPPED_AT_A_TIME]
-            freed += self._change(decided.thread, partial(remove.drop, self._tools(), decided.thread, some))
+            drop = partial(remove.drop, self._tools(), decided.thread, some, expired=decided.expired)
+            freed += self._change(decided.thread, drop)
         return replace(decided, frees=freed)
 
 

@@ -10,12 +10,14 @@ from checkpointers.effects import (
     BODIES,
     CHUNK,
     COVER,
+    HASH_BYTES,
     BodyInfo,
     Cover,
     body_id,
     hash_of,
     opened_chunk,
     opened_cover,
+    opened_part,
     sealed_body,
     sealed_cover,
 )
@@ -121,6 +123,38 @@ def covers_of(thread: Thread) -> Statements[list[Cover]]:
     if len(found) < thread.standing.bodies:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=BODIES)
     return found
+
+
+def parts_of(thread: Thread, id_: bytes) -> Statements[Sequence[Row]]:
+    """Read every row of a body, its cover first, by the print that they stand under."""
+    return (yield Statement(f"{SELECT_BODIES} AND hash = ? ORDER BY n", (thread.key, id_)))
+
+
+def see_body(thread: Thread, rows: Sequence[Row]) -> None:
+    """See that these rows are all of a body; say of which one, as long as one of them can be read."""
+    parts = list[bytes]()
+    damage: str | None = None
+    for row in rows:
+        try:
+            with checked(thread.name, f"part {row[1]}"):
+                parts.append(opened_part(thread.key, thread.vault, row))
+        except IntegrityError as error:
+            damage = error.what
+    damage = damage or _gap(thread, rows)
+    if damage is not None:
+        name = parts[0][:HASH_BYTES].hex() if parts else rows[0][0]
+        raise IntegrityError(thread.name, None, f"{BODIES} {name}: {damage}")
+
+
+def _gap(thread: Thread, rows: Sequence[Row]) -> str | None:
+    """Say what is wrong with rows each of which is what was written."""
+    if rows[0][1] != COVER:
+        return "its cover is missing"
+    cover = cover_of(thread, rows[0])
+    if len(rows) != COVER + 1 + cover.chunks:
+        return "some of its parts are missing"
+    whole = hash_of(b"".join(chunk_of(thread, row) for row in rows[1:]))
+    return None if whole == cover.hash.hex() else "it has another hash"
 
 
 def _rows(thread: Thread, hash_: str, first: int, last: int) -> Statements[Sequence[Row]]:

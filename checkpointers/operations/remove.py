@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,6 +10,7 @@ from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
 from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, MissingAncestorError, bases_of, nearest, refs_of
+from checkpointers.operations.collecting import covers, unused_bodies
 from checkpointers.operations.common import (
     BODY,
     DELETE_ELEMENTS,
@@ -47,7 +47,6 @@ from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.status import BESIDE
 from checkpointers.tally import kinds_in, rows_in
 
-MAX_NUMBER: Final = 2**31
 SCANNED_AT_A_TIME: Final = 1_000
 
 
@@ -104,10 +103,14 @@ def lines(found: Contents) -> list[Line]:
     return result
 
 
-def drop(tools: Tools, name: str, dropped: Collection[int], *, strict: bool = True) -> Statements[int]:
+def drop(
+    tools: Tools, name: str, dropped: Collection[int], *, strict: bool = True, expired: bool = False
+) -> Statements[int]:
     """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed.
 
     What is kept keeps all that it needs of them, or nothing happens; unless not `strict`, of a thread that is damaged.
+    The ledger stays, whatever goes: an effect is not done again because history was pruned. Only with the last
+    checkpoint of a thread that is `expired` it goes too.
     """
     thread = (yield from locked(tools, name)) if dropped else None
     if thread is None:
@@ -126,9 +129,8 @@ def drop(tools: Tools, name: str, dropped: Collection[int], *, strict: bool = Tr
         [(thread.key, key_of(record.ns), key_of(record.id)) for record in cut.gone],
         writes=True,
     )
-    if cut.stay.records or thread.holder is not None:
-        yield from _collect(tools, cut.stay)
-        yield from _settle(thread)
+    if cut.stay.records or thread.holder is not None or (thread.standing.effects and not expired):
+        yield from _settle(thread, bodies_gone=(yield from _collect(tools, cut.stay)))
     else:
         yield from erase(thread.key)
     return before - (yield from _bytes(thread.key))
@@ -138,8 +140,8 @@ def settled(tools: Tools, name: str) -> Statements[None]:
     """Remove what nothing of a thread refers to, and make true what its own row says."""
     thread = yield from locked(tools, name)
     if thread is not None:
-        yield from _collect(tools, (yield from contents_of(tools, thread)))
-        yield from _settle(thread)
+        found = yield from contents_of(tools, thread)
+        yield from _settle(thread, bodies_gone=(yield from _collect(tools, found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,33 +209,40 @@ def _relink(tools: Tools, found: Contents, changed: Sequence[Record]) -> Stateme
         yield Many(sql, rows, writes=True)
 
 
-def would_free(tools: Tools, thread: str, dropped: Collection[int]) -> Statements[int]:
+def would_free(tools: Tools, thread: str, dropped: Collection[int], *, expired: bool = False) -> Statements[int]:
     """Count the bytes that `drop` would give back, without touching anything."""
     found = yield from contents(tools, thread)
     if found is None:
         return 0
     bodies = {record.step: row for record, row in zip(found.records, found.rows, strict=True)}
     cut = _cut(found, dropped)
-    used = (yield from _used(tools, cut.stay)) if cut.stay.records else {}
+    if not cut.stay.records and (expired or not found.thread.standing.effects):
+        return (yield from _bytes(found.thread.key))
+    used = yield from _used(tools, cut.stay)
+    unused = yield from unused_bodies(tools, cut.stay, used)
     rewrites = yield from _rewrites(found.thread, used)
     sizes = yield Statement("SELECT channel, n, length(body) FROM cp_elements WHERE thread = ?", (found.thread.key,))
     elements = sum(
         size - len(rewrites[channel, n]) if (channel, n) in rewrites else size
         for channel, n, size in sizes
-        if (channel, n) in rewrites or not _covers(used.get(channel, []), n)
+        if (channel, n) in rewrites or not covers(used.get(channel, []), n)
     )
     rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in cut.gone)
-    rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes or not cut.stay.records)
+    rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes)
     sealing = len(found.thread.vault.seal(b"", b""))
     rows -= sum(
         len(pack_record(record, tools.names)) + sealing - len(bodies[record.step][BODY]) for record in cut.changed
     )
-    return int(elements + rows)
+    return int(elements + rows + sum(unused.values()))
 
 
-def _collect(tools: Tools, found: Contents) -> Statements[None]:
-    """Remove the elements that nothing of this refers to, those inside sealed rows too."""
+def _collect(tools: Tools, found: Contents) -> Statements[int]:
+    """Remove what nothing of this refers to: elements, those inside sealed rows too, and bodies; count the bodies."""
     used = yield from _used(tools, found)
+    bodies = yield from unused_bodies(tools, found, used)
+    if bodies:
+        gone = [(found.thread.key, id_) for id_ in bodies]
+        yield Many("DELETE FROM cp_bodies WHERE thread = ? AND hash = ?", gone, writes=True)
     rewrites = yield from _rewrites(found.thread, used)
     rows = yield Statement(
         "SELECT channel, min(n), max(n) FROM cp_elements WHERE thread = ? GROUP BY channel", (found.thread.key,)
@@ -249,6 +258,7 @@ def _collect(tools: Tools, found: Contents) -> Statements[None]:
         sql = "UPDATE cp_elements SET body = ? WHERE thread = ? AND channel = ? AND n = ?"
         changed = [(body, found.thread.key, channel, start) for (channel, start), body in rewrites.items()]
         yield Many(sql, changed, writes=True)
+    return len(bodies)
 
 
 def _rewrites(thread: Thread, used: dict[int, list[tuple[int, int]]]) -> Statements[dict[tuple[int, int], bytes]]:
@@ -261,7 +271,7 @@ def _rewrites(thread: Thread, used: dict[int, list[tuple[int, int]]]) -> Stateme
     result = {}
     for channel, stack in stacks.items():
         for start in stack.sealed():
-            unused = {n for n in range(start, start + SEAL) if not _covers(used[channel], n)}
+            unused = {n for n in range(start, start + SEAL) if not covers(used[channel], n)}
             place = element_place(thread.key, channel, start)
             result[channel, start] = thread.vault.seal(place, stack.without(start, unused))
     return result
@@ -269,7 +279,7 @@ def _rewrites(thread: Thread, used: dict[int, list[tuple[int, int]]]) -> Stateme
 
 def _partly_used(runs: Sequence[tuple[int, int]]) -> list[int]:
     edges = {start_of(edge) for first, last in runs for edge in (first, last)}
-    return sorted(start for start in edges if not all(_covers(runs, n) for n in range(start, start + SEAL)))
+    return sorted(start for start in edges if not all(covers(runs, n) for n in range(start, start + SEAL)))
 
 
 def _with(
@@ -292,11 +302,6 @@ def _used(tools: Tools, found: Contents) -> Statements[dict[int, list[tuple[int,
     return {channel: joined(spans_) for channel, spans_ in runs.items()}
 
 
-def _covers(runs: Sequence[tuple[int, int]], number: int) -> bool:
-    place = bisect_right(runs, (number, MAX_NUMBER)) - 1
-    return place >= 0 and number <= runs[place][1]
-
-
 def _refs(found: Contents) -> Iterable[tuple[str, Ref]]:
     for record in found.records:
         yield from refs_of(record)
@@ -317,7 +322,7 @@ def _gaps(used: Iterable[tuple[int, int]], lowest: int, highest: int) -> list[tu
     return gaps
 
 
-def _settle(thread: Thread) -> Statements[None]:
+def _settle(thread: Thread, *, bodies_gone: int) -> Statements[None]:
     """Make the rows that say how the thread stands true again after others were removed."""
     key, after = thread.key, replace(thread.standing)
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step DESC", (key, key_of(ROOT)))
@@ -330,6 +335,7 @@ def _settle(thread: Thread) -> Statements[None]:
     after.size = yield from _bytes(key)
     counted = yield Statement("SELECT count(*) FROM cp_checkpoints WHERE thread = ?", (key,))
     after.checkpoints = counted[0][0]
+    after.bodies -= bodies_gone
     yield Statement("DELETE FROM cp_heads WHERE thread = ?", (key,))
     yield Statement(
         "INSERT INTO cp_heads (thread, ns, step) SELECT thread, ns, max(step) FROM cp_checkpoints"
@@ -343,8 +349,10 @@ def _bytes(thread: int) -> Statements[int]:
     rows = yield Statement(
         "SELECT (SELECT coalesce(sum(length(body)), 0) FROM cp_elements WHERE thread = ?)"
         " + (SELECT coalesce(sum(length(body) + length(metadata)), 0) FROM cp_checkpoints WHERE thread = ?)"
-        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_writes WHERE thread = ?)",
-        (thread, thread, thread),
+        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_writes WHERE thread = ?)"
+        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_effects WHERE thread = ?)"
+        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_bodies WHERE thread = ?)",
+        (thread,) * 5,
     )
     return int(rows[0][0])
 
