@@ -87,7 +87,7 @@ def holder_of(row: Sequence[Any]) -> Holder:
 
 def fold_of(ids: Iterable[bytes]) -> int:
     """Fold the ids of entries into one number: any of them gone, or another in its place, gives another one."""
-    return reduce(xor, (int.from_bytes(id_[:FOLDED]) for id_ in ids), 0)
+    return reduce(xor, (int.from_bytes(half) for id_ in ids for half in (id_[:FOLDED], id_[FOLDED:])), 0)
 
 
 def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, int] | None = None) -> tuple[Any, ...]:
