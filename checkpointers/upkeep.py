@@ -139,7 +139,7 @@ class Upkeep:
         for thread in infos if threads is None else [name for name in threads if name in infos]:
             decided = self._plan(keep, thread, infos[thread].pins)
             if decided.dropped:
-                plans.append(decided if dry_run else self._apply(decided))
+                plans.append(decided if dry_run else self._apply(keep, decided))
         return plans
 
     def vacuum(self, *, full: bool = False) -> int:
@@ -227,17 +227,18 @@ class Upkeep:
             stands = found.thread.standing if found else None
             written = moment(stands.updated_at) if stands is not None and stands.effects else None
             decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins, written=written)
-            frees = yield from remove.would_free(self._tools(), thread, decided.dropped, expired=decided.expired)
+            since = _since(keep.max_age) if decided.expired else 0
+            frees = yield from remove.would_free(self._tools(), thread, decided.dropped, unwritten_since=since)
             return replace(decided, frees=frees)
 
         return self.database.read(planned)
 
-    def _apply(self, decided: Plan) -> Plan:
+    def _apply(self, keep: Keep, decided: Plan) -> Plan:
         """Drop what was planned, the oldest first, so many at a time; what was written since stays."""
-        freed = 0
+        freed, since = 0, _since(keep.max_age) if decided.expired else 0
         for start in range(0, len(decided.dropped), DROPPED_AT_A_TIME):
             some = decided.dropped[start : start + DROPPED_AT_A_TIME]
-            drop = partial(remove.drop, self._tools(), decided.thread, some, expired=decided.expired)
+            drop = partial(remove.drop, self._tools(), decided.thread, some, unwritten_since=since)
             freed += self._change(decided.thread, drop)
         return replace(decided, frees=freed)
 

@@ -1,19 +1,22 @@
-"""Which bodies nothing needs any more: exact, and without a word of the graph that keeps them."""
+"""What of a thread nothing needs any more: elements that nothing refers to, bodies that nothing names."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import ormsgpack
 
+from checkpointers.codec import Ref, is_recipe, joined, spans
 from checkpointers.compression import unsqueeze
 from checkpointers.effects import Entry, body_id
+from checkpointers.lineage import refs_of
 from checkpointers.operations.bodies import covers_of
-from checkpointers.operations.common import SELECT_ELEMENTS, Tools, checked, metadata_of
+from checkpointers.operations.common import SELECT_ELEMENTS, STEP, Tools, checked, metadata_of
 from checkpointers.operations.ledger import stored_entries
+from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Statement, Statements
 
@@ -31,6 +34,40 @@ def covers(runs: Runs, number: int) -> bool:
     """Tell whether an element is in one of these runs."""
     place = bisect_right(runs, (number, MAX_NUMBER)) - 1
     return place >= 0 and number <= runs[place][1]
+
+
+def used_elements(tools: Tools, found: Contents) -> Statements[dict[int, list[tuple[int, int]]]]:
+    """Give the runs of elements that anything refers to, by channel, sorted and joined; recipes are elements too."""
+    refs = [(tools.names.keys[channel], ref) for channel, ref in _refs(found)]
+    long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)}
+    recipes = (yield from resolved(found.thread, long)) if long else {}
+    runs: dict[int, set[tuple[int, int]]] = {}
+    for key, ref in refs:
+        if is_recipe(ref):
+            runs.setdefault(recipes_of(key), set()).update((number, 1) for number in ref[1:])
+        runs.setdefault(key, set()).update(spans(recipes[key, tuple(ref)] if is_recipe(ref) else ref))
+    return {channel: joined(spans_) for channel, spans_ in runs.items()}
+
+
+def _refs(found: Contents) -> Iterable[tuple[str, Ref]]:
+    for record in found.records:
+        yield from refs_of(record)
+    for tasks in found.writes.values():
+        for task in tasks:
+            for write in task.writes:
+                yield write.channel, write.ref
+
+
+def gaps_between(used: Iterable[tuple[int, int]], lowest: int, highest: int) -> list[tuple[int, int]]:
+    """Give what is between these runs, from the lowest number to the highest."""
+    gaps, free = [], lowest
+    for first, last in used:
+        if first > free:
+            gaps.append((free, first - 1))
+        free = max(free, last + 1)
+    if free <= highest:
+        gaps.append((free, highest))
+    return gaps
 
 
 def hashes_in(raw: bytes) -> set[str]:
@@ -81,7 +118,7 @@ def _texts_of(found: Contents) -> Iterator[bytes]:
     """Give the bytes of what is kept besides elements; values that stand in place are shorter than a hash."""
     kept = {record.step for record in found.records}
     for row in found.rows:
-        if row[1] in kept:
+        if row[STEP] in kept:
             yield unsqueeze(metadata_of(found.thread, row))
     yield from (record.extra for record in found.records if record.extra)
 

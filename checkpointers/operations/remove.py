@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
+from checkpointers.codec import unpacked
 from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
-from checkpointers.lineage import Ancestor, MissingAncestorError, bases_of, nearest, refs_of
-from checkpointers.operations.collecting import covers, unused_bodies
+from checkpointers.lineage import Ancestor, MissingAncestorError, bases_of, nearest
+from checkpointers.operations.collecting import covers, gaps_between, unused_bodies, used_elements
 from checkpointers.operations.common import (
     BODY,
     DELETE_ELEMENTS,
@@ -36,7 +36,6 @@ from checkpointers.operations.common import (
     writes_of,
 )
 from checkpointers.operations.rows import sealed_row
-from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.operations.whole import erase, locked, restand
 from checkpointers.records import Record, TaskWrites, pack_record
 from checkpointers.retention import Line, moment
@@ -104,13 +103,13 @@ def lines(found: Contents) -> list[Line]:
 
 
 def drop(
-    tools: Tools, name: str, dropped: Collection[int], *, strict: bool = True, expired: bool = False
+    tools: Tools, name: str, dropped: Collection[int], *, strict: bool = True, unwritten_since: int = 0
 ) -> Statements[int]:
     """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed.
 
     What is kept keeps all that it needs of them, or nothing happens; unless not `strict`, of a thread that is damaged.
     The ledger stays, whatever goes: an effect is not done again because history was pruned. Only with the last
-    checkpoint of a thread that is `expired` it goes too.
+    checkpoint of a thread that nobody wrote to since that time it goes too.
     """
     thread = (yield from locked(tools, name)) if dropped else None
     if thread is None:
@@ -129,11 +128,16 @@ def drop(
         [(thread.key, key_of(record.ns), key_of(record.id)) for record in cut.gone],
         writes=True,
     )
-    if cut.stay.records or thread.holder is not None or (thread.standing.effects and not expired):
+    if cut.stay.records or thread.holder is not None or _in_use(thread, unwritten_since):
         yield from _settle(thread, bodies_gone=(yield from _collect(tools, cut.stay)))
     else:
         yield from erase(thread.key)
     return before - (yield from _bytes(thread.key))
+
+
+def _in_use(thread: Thread, unwritten_since: int) -> bool:
+    """Tell whether a thread has a ledger that must outlive its checkpoints."""
+    return bool(thread.standing.effects) and thread.standing.updated_at > unwritten_since
 
 
 def settled(tools: Tools, name: str) -> Statements[None]:
@@ -209,16 +213,16 @@ def _relink(tools: Tools, found: Contents, changed: Sequence[Record]) -> Stateme
         yield Many(sql, rows, writes=True)
 
 
-def would_free(tools: Tools, thread: str, dropped: Collection[int], *, expired: bool = False) -> Statements[int]:
+def would_free(tools: Tools, thread: str, dropped: Collection[int], *, unwritten_since: int = 0) -> Statements[int]:
     """Count the bytes that `drop` would give back, without touching anything."""
     found = yield from contents(tools, thread)
     if found is None:
         return 0
     bodies = {record.step: row for record, row in zip(found.records, found.rows, strict=True)}
     cut = _cut(found, dropped)
-    if not cut.stay.records and (expired or not found.thread.standing.effects):
+    if not cut.stay.records and not _in_use(found.thread, unwritten_since):
         return (yield from _bytes(found.thread.key))
-    used = yield from _used(tools, cut.stay)
+    used = yield from used_elements(tools, cut.stay)
     unused = yield from unused_bodies(tools, cut.stay, used)
     rewrites = yield from _rewrites(found.thread, used)
     sizes = yield Statement("SELECT channel, n, length(body) FROM cp_elements WHERE thread = ?", (found.thread.key,))
@@ -238,7 +242,7 @@ def would_free(tools: Tools, thread: str, dropped: Collection[int], *, expired: 
 
 def _collect(tools: Tools, found: Contents) -> Statements[int]:
     """Remove what nothing of this refers to: elements, those inside sealed rows too, and bodies; count the bodies."""
-    used = yield from _used(tools, found)
+    used = yield from used_elements(tools, found)
     bodies = yield from unused_bodies(tools, found, used)
     if bodies:
         gone = [(found.thread.key, id_) for id_ in bodies]
@@ -250,7 +254,7 @@ def _collect(tools: Tools, found: Contents) -> Statements[int]:
     gaps = [
         (found.thread.key, channel, first, last)
         for channel, lowest, highest in rows
-        for first, last in _gaps(_with(used.get(channel, []), channel, rewrites), lowest, highest)
+        for first, last in gaps_between(_with(used.get(channel, []), channel, rewrites), lowest, highest)
     ]
     if gaps:
         yield Many(DELETE_ELEMENTS, gaps, writes=True)
@@ -287,39 +291,6 @@ def _with(
 ) -> list[tuple[int, int]]:
     """Count the first number of each rewritten row as used: the row stands under it."""
     return sorted([*runs, *((start, start) for key, start in rewrites if key == channel)])
-
-
-def _used(tools: Tools, found: Contents) -> Statements[dict[int, list[tuple[int, int]]]]:
-    """Give the runs of elements that anything refers to, by channel, sorted and joined; recipes are elements too."""
-    refs = [(tools.names.keys[channel], ref) for channel, ref in _refs(found)]
-    long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)}
-    recipes = (yield from resolved(found.thread, long)) if long else {}
-    runs: dict[int, set[tuple[int, int]]] = {}
-    for key, ref in refs:
-        if is_recipe(ref):
-            runs.setdefault(recipes_of(key), set()).update((number, 1) for number in ref[1:])
-        runs.setdefault(key, set()).update(spans(recipes[key, tuple(ref)] if is_recipe(ref) else ref))
-    return {channel: joined(spans_) for channel, spans_ in runs.items()}
-
-
-def _refs(found: Contents) -> Iterable[tuple[str, Ref]]:
-    for record in found.records:
-        yield from refs_of(record)
-    for tasks in found.writes.values():
-        for task in tasks:
-            for write in task.writes:
-                yield write.channel, write.ref
-
-
-def _gaps(used: Iterable[tuple[int, int]], lowest: int, highest: int) -> list[tuple[int, int]]:
-    gaps, free = [], lowest
-    for first, last in used:
-        if first > free:
-            gaps.append((free, first - 1))
-        free = max(free, last + 1)
-    if free <= highest:
-        gaps.append((free, highest))
-    return gaps
 
 
 def _settle(thread: Thread, *, bodies_gone: int) -> Statements[None]:

@@ -336,6 +336,10 @@ def test_a_damaged_body_is_noticed(url: str, keys: Any, damage: str) -> None:
         assert told.value.thread == "t"
         if "cover" not in damage and damage != "all":
             assert saver.ledger.body("t", hash_, 0, 0) == b""
+        if damage in ("part", "bit", "swapped"):
+            assert damage == "swapped" or saver.ledger.body("t", hash_, 5, 9) == data[5:9]
+            with pytest.raises(IntegrityError):
+                saver.ledger.body("t", hash_, CHUNK + 5, CHUNK + 9)
         assert saver.ledger.body("t", other) == b"sound"
         findings = saver.fsck("t")
         assert any("(bodies)" in found.what for found in findings)

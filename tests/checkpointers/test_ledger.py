@@ -37,6 +37,7 @@ from checkpointers import (
 )
 from checkpointers.database import migrations
 from checkpointers.keys import thread_key
+from checkpointers.operations import remove
 from checkpointers.statements import Append
 from checkpointers.testing import FaultyDatabase, faulty
 from tests.checkpointers.graphs import config, loop
@@ -473,6 +474,18 @@ def test_an_old_thread_with_a_young_claim_is_not_expired(saver: Saver, monkeypat
     assert saver.ledger.entries("t") == [entry]
 
 
+def test_a_claim_since_a_thread_was_found_expired_stays(saver: Saver) -> None:
+    """Between the plan and what it does somebody claims an effect: the checkpoints go, the ledger does not."""
+    put(saver, {"n": 1})
+    entry, _ = saver.ledger.claim("t", "k", {})
+    planned = entry.at - timedelta(seconds=1)
+    since = int(planned.timestamp() * 1_000_000)
+    saver.database.exclusive(lambda: remove.drop(saver._tools(), "t", [1], unwritten_since=since))
+    assert saver.get_tuple(config()) is None
+    assert saver.ledger.entries("t") == [entry]
+    assert saver.fsck() == []
+
+
 @SEALED
 def test_a_copy_has_its_own(url: str, keys: Any) -> None:
     """A copy takes the ledger along; what is claimed later in one is not in the other."""
@@ -626,19 +639,21 @@ def test_recovering_takes_the_ledger_along(url: str, keys: Any) -> None:
 # Databases of before.
 
 
+BACK_TO_2 = ("DROP TABLE cp_effects", "DROP TABLE cp_bodies", "DELETE FROM cp_schema WHERE version > 2")
+
+
 def version_2(url: str, backend: str) -> None:
     """Make a database as version 2 left it, with a thread whose row has nothing to say of a ledger."""
     with reopen(url) as saver:
         loop(saver).invoke({"until": 3, "n": 0}, config())
-    statements = ["DROP TABLE cp_effects", "DROP TABLE cp_bodies", "DELETE FROM cp_schema WHERE version > 2"]
     if backend == "sqlite":
         with sqlite3.connect(url.removeprefix("sqlite:///")) as base:
-            for statement in statements:
+            for statement in BACK_TO_2:
                 base.execute(statement)
         return
     with psycopg.connect(url, autocommit=True) as base:
         base.execute("SET search_path TO checkpointers")
-        for statement in statements:
+        for statement in BACK_TO_2:
             base.execute(statement)
 
 
@@ -696,7 +711,7 @@ def test_a_real_database_of_version_2(tmp_path: Path) -> None:
 
 
 def test_tenants_claim_apart(postgres_url: str) -> None:
-    """The same thread and key of two tenants are two; the tables are under the same rules as the others."""
+    """The same thread and key of two tenants are two; the tables are under the rules of the others, new or migrated."""
     with psycopg.connect(postgres_url, autocommit=True) as base:
         base.execute("DROP ROLE IF EXISTS cp_ledger_app")
         base.execute("CREATE ROLE cp_ledger_app LOGIN")
@@ -713,6 +728,13 @@ def test_tenants_claim_apart(postgres_url: str) -> None:
             two.delete_thread("t")
             assert one.ledger.entries("t") == [entry]
             assert one.ledger.body("t", hash_) == b"secret"
+        with psycopg.connect(postgres_url) as base:
+            base.execute("SET search_path TO checkpointers")
+            for statement in BACK_TO_2:
+                base.execute(statement)
+        with PostgresSaver.open(app, tenant="two") as two, PostgresSaver.open(app, tenant="one") as one:
+            assert one.ledger.claim("late", "k", {})[1]
+            assert two.ledger.claim("late", "k", {})[1]
         with psycopg.connect(postgres_url) as base:
             found = base.execute(
                 "SELECT relname FROM pg_class WHERE relname IN ('cp_effects', 'cp_bodies') AND relrowsecurity"
