@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from checkpointers.adopt import Adopted, adopt
     from checkpointers.diffing import Change, Diff
+    from checkpointers.effects import BodyInfo, Entry
     from checkpointers.errors import (
         AsyncSaverError,
         BlockedTypeError,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         CheckpointerError,
         DamagedValueError,
         DiskFullError,
+        EntryMovedError,
         ForkedWarning,
         HeadMovedError,
         HistoryError,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         IntegrityError,
         KeyringError,
         LeaseLostError,
+        MissingBodyError,
         MissingDriverError,
         NotADatabaseError,
         ReadOnlyError,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from checkpointers.history import Blame, History
     from checkpointers.keyring import Keyring
     from checkpointers.lease import Lease
+    from checkpointers.ledger import Ledger
     from checkpointers.operations.checking import Finding
     from checkpointers.operations.inspecting import Raw
     from checkpointers.operations.repair import Rotation
@@ -67,17 +71,19 @@ if TYPE_CHECKING:
 _HOMES = {
     "adopt": "adopt Adopted",
     "diffing": "Change Diff",
+    "effects": "BodyInfo Entry",
     "errors": (
         "AsyncSaverError BlockedTypeError BusyError CheckpointerError DamagedValueError DiskFullError"
-        " ForkedWarning HeadMovedError HistoryError IncompleteRecordError IntegrityError KeyringError"
-        " LeaseLostError MissingDriverError NotADatabaseError ReadOnlyError RebuildError RefusedTypeError"
-        " SchemaError ShreddedError StorageError StrictReadingError TenancyWarning ThreadBusyError"
+        " EntryMovedError ForkedWarning HeadMovedError HistoryError IncompleteRecordError IntegrityError KeyringError"
+        " LeaseLostError MissingBodyError MissingDriverError NotADatabaseError ReadOnlyError RebuildError"
+        " RefusedTypeError SchemaError ShreddedError StorageError StrictReadingError TenancyWarning ThreadBusyError"
         " ThreadExistsError TooLargeError UnencryptedError UnknownPathError UnknownSchemeError"
         " UnknownStepError UnknownThreadError UnreachableError UnreadableValueError UnstorableValueError"
     ),
     "history": "Blame History",
     "keyring": "Keyring",
     "lease": "Lease",
+    "ledger": "Ledger",
     "operations.checking": "Finding",
     "operations.inspecting": "Raw",
     "operations.repair": "Rotation",
@@ -99,6 +105,7 @@ __all__ = [
     "AsyncSaverError",
     "Blame",
     "BlockedTypeError",
+    "BodyInfo",
     "BusyError",
     "Change",
     "CheckpointerError",
@@ -106,6 +113,8 @@ __all__ = [
     "Degraded",
     "Diff",
     "DiskFullError",
+    "Entry",
+    "EntryMovedError",
     "Finding",
     "ForkedWarning",
     "HeadMovedError",
@@ -119,6 +128,8 @@ __all__ = [
     "KeyringError",
     "Lease",
     "LeaseLostError",
+    "Ledger",
+    "MissingBodyError",
     "MissingDriverError",
     "NotADatabaseError",
     "Plan",

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from hashlib import blake2b
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn, SupportsIndex
 
 from checkpointers.errors import KeyringError, MissingDriverError
-from checkpointers.sealing import BrokenSealError
+from checkpointers.sealing import NAME_BYTES, BrokenSealError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -58,7 +59,7 @@ class Cipher(Private):
     One object serves all threads of a process and its forks: it has no state but the key, and nonces are the kernel's.
     """
 
-    __slots__ = ("_decrypt", "_encrypt")
+    __slots__ = ("_decrypt", "_encrypt", "_names")
 
     def __init__(self, data_key: bytes) -> None:
         """Take a thread's own key, 32 bytes."""
@@ -66,6 +67,7 @@ class Cipher(Private):
         del data_key
         if key is None:
             raise KeyringError(f"a thread's own key is {KEY_BYTES} bytes, and this is not")
+        self._names = Key(blake2b(key, digest_size=KEY_BYTES, person=b"names").digest())
         aes = aes_of(key)
         self._encrypt, self._decrypt = aes.encrypt, aes.decrypt
 
@@ -85,6 +87,10 @@ class Cipher(Private):
             raise BrokenSealError(msg) from None
 
     hide, show = seal, open  # noqa: A003  what is hidden is sealed
+
+    def name(self, raw: bytes) -> bytes:
+        """Give a print that only this key makes: what can be guessed is not told by it."""
+        return blake2b(raw, key=self._names, digest_size=NAME_BYTES).digest()
 
 
 @cache

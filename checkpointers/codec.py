@@ -70,6 +70,11 @@ class Codec:
         self._plain = type(serde) in plain
         self.packer = Packer(serde.dumps_typed)
 
+    @property
+    def searchable(self) -> bool:
+        """Tell whether a text in a value stands in its payload as it is."""
+        return self._plain
+
     def split(self, channel: str, value: Any, before: Prints | None = None) -> Parts | bytes:
         """Take a value apart, or give its payload if it is small; raises `UnstorableValueError` with the path.
 

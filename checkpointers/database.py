@@ -65,14 +65,17 @@ class Database(ABC):
         self._workers.shutdown(wait=False)
 
 
-def check_version(place: str, version: int, dialect: str) -> None:
-    """Refuse tables of a version that this release cannot use."""
+def check_version(place: str, version: int, dialect: str, *, read_only: bool = False) -> None:
+    """Refuse tables of a version that this release cannot use, or may not bring up to date."""
     known = [number for number, _ in migrations(dialect)]
     if version > known[-1]:
         raise SchemaError(place, f"its tables are of version {version}, this release knows {known[-1]}")
     if 0 < version < known[0]:
         cause = f"its tables are of version {version}, from before the first release"
         raise SchemaError(place, cause, hint="copy it with the release that wrote it, through any LangGraph saver")
+    if read_only and version < known[-1]:
+        cause = f"its tables are of version {version}, and are brought up to date by who may write them"
+        raise SchemaError(place, cause, hint="open it once without read_only")
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:

@@ -17,6 +17,8 @@ CheckpointerError
 ├── ThreadBusyError         somebody else holds the thread
 ├── LeaseLostError          somebody else took the thread over
 ├── HeadMovedError          somebody else moved the thread on
+├── EntryMovedError         an entry of the ledger was changed since it was read
+├── MissingBodyError        no such body in the thread
 ├── ThreadExistsError       a copy would mix two threads
 ├── UnknownThreadError      no such thread
 ├── UnknownSchemeError      a saver address nobody serves
@@ -38,6 +40,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from checkpointers.effects import Entry
 
 LONGEST_PATH = 120
 
@@ -195,6 +201,25 @@ class HeadMovedError(CheckpointerError):
             f"somebody else moved the thread on to {at(thread, step)} while this ran; nothing of this step was written."
             " Run again from there, hold a lease (saver.lease), or keep both branches (on_conflict='fork')"
         )
+
+
+class EntryMovedError(CheckpointerError):
+    """An entry of the ledger was changed since it was read: nothing was written; `entry` is what stands there now."""
+
+    def __init__(self, thread: str, key: str, entry: Entry | None) -> None:
+        """Say what stands there, if anything does."""
+        self.thread, self.key, self.entry = thread, key, entry
+        now = f"is {entry.status!r} now, revision {entry.revision}" if entry else "is not there any more"
+        super().__init__(f"the effect {key!r:.80} of thread {thread!r} {now}; nothing was written, look again")
+
+
+class MissingBodyError(CheckpointerError, LookupError):
+    """No body with this hash is kept in the thread."""
+
+    def __init__(self, thread: str, hash: str) -> None:  # noqa: A002  it is called so wherever it is stored
+        """Name the thread and the hash."""
+        self.thread, self.hash = thread, hash
+        super().__init__(f"thread {thread!r} keeps no body {hash!r:.80}; saver.ledger.bodies() lists those it keeps")
 
 
 class ForkedWarning(UserWarning):

@@ -90,10 +90,12 @@ class ThreadMemory:
     written: dict[Slot, Written] = field(default_factory=dict)
     records: OrderedDict[Slot, Record] = field(default_factory=OrderedDict)
     weight: int = 0
+    audited: bool = False
 
     def forget(self) -> None:
         """Start over: the database is asked again."""
         self.standing = self.holder = self.new_key = None
+        self.audited = False
         for mapping in (self.counts, self.known, self.last, self.recipes, self.written, self.records):
             mapping.clear()
 

@@ -47,6 +47,7 @@ _RIGHTS: Final = (
 )
 TABLES: Final = (
     "cp_elements", "cp_writes", "cp_checkpoints", "cp_heads", "cp_threads", "cp_leases", "cp_keys", "cp_names",
+    "cp_effects", "cp_bodies",
 )  # fmt: skip
 
 

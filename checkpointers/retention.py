@@ -94,12 +94,20 @@ class Plan:
         return "\n".join([head, *rows])
 
 
-def plan(thread: str, keep: Keep, lines: Iterable[Line], *, now: datetime, pins: Iterable[int] = ()) -> Plan:
-    """Decide for every checkpoint of a thread; pure."""
+def plan(
+    thread: str,
+    keep: Keep,
+    lines: Iterable[Line],
+    *,
+    now: datetime,
+    pins: Iterable[int] = (),
+    written: datetime | None = None,
+) -> Plan:
+    """Decide for every checkpoint of a thread, which was last `written` to, if not with a checkpoint; pure."""
     by_step = {line.step: line for line in lines}
     pinned = set(pins) | _pinned_steps(keep, thread)
     roots = sorted((line for line in by_step.values() if not line.ns), key=lambda line: -line.step)
-    if _expired(keep, by_step, pinned, now):
+    if not (written and _is_young(keep, written, now)) and _expired(keep, by_step, pinned, now):
         return Plan(thread, {}, sorted(by_step), expired=True, lines=by_step)
     reasons: dict[int, list[str]] = {}
     _keep_roots(reasons, keep, roots, pinned, now)
@@ -171,7 +179,11 @@ def _expired(keep: Keep, by_step: Mapping[int, Line], pinned: set[int], now: dat
     if keep.max_age is None or not by_step or pinned & set(by_step):
         return False
     newest = max(by_step.values(), key=lambda line: line.step)
-    return not newest.kinds & INTERRUPTED and now - newest.at > duration(keep.max_age)
+    return not newest.kinds & INTERRUPTED and not _is_young(keep, newest.at, now)
+
+
+def _is_young(keep: Keep, at: datetime, now: datetime) -> bool:
+    return keep.max_age is None or now - at <= duration(keep.max_age)
 
 
 def _pinned_steps(keep: Keep, thread: str) -> set[int]:

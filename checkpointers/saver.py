@@ -24,6 +24,7 @@ from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError, ForkedWarning, IntegrityError, UnstorableValueError, at
 from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
 from checkpointers.lease import Desk, IfBusy, Lease
+from checkpointers.ledger import Ledger
 from checkpointers.memory import Memory, ThreadMemory
 from checkpointers.operations import read, rows, write
 from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of
@@ -297,6 +298,11 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         database.
         """
         return Lease(self._desk, str(thread), ttl=ttl, owner=owner, if_busy=if_busy, timeout=timeout)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Give what is kept in threads beside their state: the ledger of effects, and bodies."""
+        return Ledger(self.database, self._memory, self._tools, token=self._token, read=self._read)
 
     # Life.
 

@@ -20,6 +20,9 @@ _METADATA: Final = struct.Struct(">cqHH").pack
 _THREAD: Final = struct.Struct(">cqqiiiiiqqqH").pack
 _NAME: Final = struct.Struct(">ci").pack
 _NOTE: Final = struct.Struct(">cq").pack
+_EFFECT: Final = struct.Struct(">cqii").pack
+_BODY: Final = struct.Struct(">cqi").pack
+NAME_BYTES: Final = 16
 
 
 class BrokenSealError(ValueError):
@@ -43,6 +46,10 @@ class Vault(Protocol):
 
     def show(self, place: bytes, blob: bytes) -> bytes:
         """Give back what was hidden."""
+        ...
+
+    def name(self, raw: bytes) -> bytes:
+        """Give the print under which a row of this stands: where there is a cipher, nobody else can test a guess."""
         ...
 
 
@@ -74,6 +81,10 @@ class Digests:
         """Give it as it is."""
         del place
         return bytes(blob)
+
+    def name(self, raw: bytes) -> bytes:
+        """Give a digest."""
+        return blake2b(raw, digest_size=NAME_BYTES).digest()
 
 
 def element_place(thread: int, channel: int, number: int) -> bytes:
@@ -109,6 +120,16 @@ def thread_place(thread: int, numbers: tuple[int, ...], head_id: bytes) -> bytes
 def note_place(thread: int) -> bytes:
     """Say whose lease a note belongs to."""
     return _NOTE(b"l", thread)
+
+
+def effect_place(thread: int, id_: bytes, number: int, revision: int) -> bytes:
+    """Say where an entry of the ledger stands: under which print, as the how-manieth, changed how often."""
+    return _EFFECT(b"x", thread, number, revision) + id_
+
+
+def body_place(thread: int, hash_: bytes, number: int) -> bytes:
+    """Say which part of which body a row is."""
+    return _BODY(b"b", thread, number) + hash_
 
 
 def name_seal(key: int, name: bytes) -> bytes:

@@ -225,7 +225,7 @@ class SqliteDatabase(Database):
             raise NotADatabaseError(
                 self.place, "it has no tables of this library", hint="check the path; adopt() copies official savers"
             ) from error
-        check_version(self.place, int(version), self.dialect)
+        check_version(self.place, int(version), self.dialect, read_only=self._read_only)
         return int(version)
 
     @contextlib.contextmanager

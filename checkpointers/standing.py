@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import xor
 from typing import Any, Final
 
 import ormsgpack
@@ -18,11 +20,15 @@ STANDING_COLUMNS: Final = (
 )  # fmt: skip
 _HEAD_ID: Final = STANDING_COLUMNS.index("head_id")
 NO_METADATA: Final = packed({})
+FOLDED: Final = 8
 
 
 @dataclass(slots=True)
 class Standing:
-    """What the row of a thread says; `head` 0 means that the root namespace has no checkpoint."""
+    """What the row of a thread says; `head` 0 means that the root namespace has no checkpoint.
+
+    `effects` and `fold` are the tally of the ledger: how many entries, and their ids folded into one number.
+    """
 
     name: str
     stamp: int = 0
@@ -39,6 +45,9 @@ class Standing:
     counts: dict[int, int] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
     pins: list[int] = field(default_factory=list)
+    effects: int = 0
+    fold: int = 0
+    bodies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,11 @@ def holder_of(row: Sequence[Any]) -> Holder:
     return Holder(bytes(token), bytes(owner).decode("utf-8", "replace"), since, until, epoch, bool(expired))
 
 
+def fold_of(ids: Iterable[bytes]) -> int:
+    """Fold the ids of entries into one number: any of them gone, or another in its place, gives another one."""
+    return reduce(xor, (int.from_bytes(half) for id_ in ids for half in (id_[:FOLDED], id_[FOLDED:])), 0)
+
+
 def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, int] | None = None) -> tuple[Any, ...]:
     """Make the columns of a thread's row; `counts` of the elements may be ahead of those it was read with."""
     numbers = (
@@ -83,7 +97,8 @@ def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, 
     )  # fmt: skip
     labels = [standing.tags, standing.pins] if standing.tags or standing.pins else None
     told = packed(standing.counts if counts is None else counts)
-    raw = ormsgpack.packb([encoded(standing.name), standing.metadata, told, labels])
+    kept = [standing.effects, standing.fold, standing.bodies] if standing.effects or standing.bodies else None
+    raw = ormsgpack.packb([encoded(standing.name), standing.metadata, told, labels, kept])
     body = vault.seal(thread_place(key, numbers, standing.head_id), raw)
     return (*numbers[:3], standing.head_id, *numbers[3:], body)
 
@@ -93,10 +108,11 @@ def unpack_standing(key: int, vault: Vault, row: Sequence[Any]) -> Standing:
     head_id = bytes(row[_HEAD_ID])
     numbers = (*row[:_HEAD_ID], *row[_HEAD_ID + 1 : -1])
     raw = vault.open(thread_place(key, numbers, head_id), row[-1])
-    name, metadata, counts, labels = ormsgpack.unpackb(raw)
+    name, metadata, counts, labels, *later = ormsgpack.unpackb(raw)  # rows of version 2 have nothing later
     tags, pins = labels or ([], [])
+    effects, fold, bodies = (later[0] if later else None) or (0, 0, 0)
     stamp, steps, head, flags, kinds, checkpoints, size, created, updated = numbers
     return Standing(
         decoded(name), stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated, metadata,
-        unpacked(counts), tags, pins,
+        unpacked(counts), tags, pins, effects, fold, bodies,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from checkpointers.errors import ThreadExistsError, UnknownThreadError
 from checkpointers.operations import remove, survey, whole
 from checkpointers.operations.common import find_thread
-from checkpointers.retention import Keep, Plan, duration, plan
+from checkpointers.retention import Keep, Plan, duration, moment, plan
 
 if TYPE_CHECKING:
     from checkpointers.database import Database
@@ -139,7 +139,7 @@ class Upkeep:
         for thread in infos if threads is None else [name for name in threads if name in infos]:
             decided = self._plan(keep, thread, infos[thread].pins)
             if decided.dropped:
-                plans.append(decided if dry_run else self._apply(decided))
+                plans.append(decided if dry_run else self._apply(keep, decided))
         return plans
 
     def vacuum(self, *, full: bool = False) -> int:
@@ -224,18 +224,24 @@ class Upkeep:
         def planned() -> Statements[Plan]:
             found = yield from remove.contents(self._tools(), thread)
             known = remove.lines(found) if found else []
-            decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins)
-            frees = (yield from remove.would_free(self._tools(), found, decided.dropped)) if found else 0
+            stands = found.thread.standing if found else None
+            written = moment(stands.updated_at) if stands is not None and stands.effects else None
+            decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins, written=written)
+            since = _since(keep.max_age) if decided.expired else 0
+            if found is None:
+                return decided
+            frees = yield from remove.would_free(self._tools(), found, decided.dropped, unwritten_since=since)
             return replace(decided, frees=frees)
 
         return self.database.read(planned)
 
-    def _apply(self, decided: Plan) -> Plan:
+    def _apply(self, keep: Keep, decided: Plan) -> Plan:
         """Drop what was planned, the oldest first, so many at a time; what was written since stays."""
-        freed = 0
+        freed, since = 0, _since(keep.max_age) if decided.expired else 0
         for start in range(0, len(decided.dropped), DROPPED_AT_A_TIME):
             some = decided.dropped[start : start + DROPPED_AT_A_TIME]
-            freed += self._change(decided.thread, partial(remove.drop, self._tools(), decided.thread, some))
+            drop = partial(remove.drop, self._tools(), decided.thread, some, unwritten_since=since)
+            freed += self._change(decided.thread, drop)
         return replace(decided, frees=freed)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import checkpointers
-from checkpointers import Saver
+from checkpointers import Ledger, Saver
 from checkpointers.care import Care
 from checkpointers.database import migrations
 from checkpointers.upkeep import Upkeep
@@ -36,7 +36,7 @@ def test_sizes() -> None:
     assert statistics.median(lengths) <= 8
 
 
-@pytest.mark.parametrize("cls", [Saver, Upkeep, Care])
+@pytest.mark.parametrize("cls", [Saver, Upkeep, Care, Ledger])
 def test_every_method_has_its_twin(cls: type) -> None:
     """What is there sync is there async, with the same parameters."""
     own = {name: f for name, f in vars(cls).items() if inspect.isfunction(f) and not name.startswith("_")}

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checkpointers.codec import HIGHEST, Ref, covers, is_recipe, joined, spans, unpacked
+from checkpointers.effects import BODIES, EFFECTS, Entry
 from checkpointers.errors import IntegrityError, KeyringError
 from checkpointers.keys import decoded, key_of
 from checkpointers.lineage import refs_of
+from checkpointers.operations.bodies import parts_of, see_body
 from checkpointers.operations.common import (
     CONTENTS,
     ELEMENT_COLUMNS,
@@ -33,12 +35,13 @@ from checkpointers.operations.common import (
     wrapped_key,
     writes_of,
 )
+from checkpointers.operations.ledger import SELECT_EFFECTS, entry_of
 from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.records import Record, TaskWrites
 from checkpointers.sealing import Digests
 from checkpointers.segments import MissingElementError
-from checkpointers.standing import Standing, Thread
+from checkpointers.standing import Standing, Thread, fold_of
 from checkpointers.statements import Row, Statement, Statements
 from checkpointers.status import BESIDE
 from checkpointers.tally import tally_of
@@ -73,6 +76,8 @@ class Checkup:
     tasks: dict[tuple[bytes, bytes], list[TaskWrites]] = field(default_factory=dict)
     by_id: dict[tuple[str, str], Record] = field(default_factory=dict)
     sound: set[int] = field(default_factory=set)
+    effects: list[tuple[Entry, bytes]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
 
     def found(self, what: str, step: int | None = None) -> None:
         """Add a finding."""
@@ -129,6 +134,8 @@ def thread(tools: Tools, key: int, name: str | None) -> Statements[Checkup | Non
     yield from _elements(tools, check)
     yield from _key(tools, check)
     yield from _note(tools, check)
+    yield from _effects(check)
+    yield from _bodies(check)
     yield from _judge(tools, check)
     if rows and check.thread.standing.stamp:
         yield from _agree(check)
@@ -229,6 +236,33 @@ def _elements(tools: Tools, check: Checkup) -> Statements[None]:
         if len(rows) < AT_A_TIME:
             return
         after = (rows[-1][0], rows[-1][1])
+
+
+def _effects(check: Checkup) -> Statements[None]:
+    """Open every entry of the ledger, and compare them with what the thread's row says."""
+    stands, rows = check.thread.standing, (yield Statement(f"{SELECT_EFFECTS} ORDER BY number", (check.thread.key,)))
+    for row in rows:
+        try:
+            check.effects.append(entry_of(check.thread, row))
+        except (IntegrityError, ValueError) as error:
+            check.found(_told(error))
+    counted = (len(rows), fold_of(bytes(row[0]) for row in rows if isinstance(row[0], bytes)))
+    if stands.stamp and counted != (stands.effects, stands.fold):
+        check.found(f"{EFFECTS} there should be {stands.effects} entries in its ledger, and the very ones it counted")
+
+
+def _bodies(check: Checkup) -> Statements[None]:
+    """Put every body together, one at a time."""
+    ids = yield Statement("SELECT DISTINCT hash FROM cp_bodies WHERE thread = ? ORDER BY hash", (check.thread.key,))
+    for (id_,) in ids:
+        try:
+            see_body(check.thread, (yield from parts_of(check.thread, id_)))
+        except (IntegrityError, ValueError) as error:
+            check.found(_told(error))
+        else:
+            check.bodies.append(id_)
+    if check.thread.standing.stamp and len(ids) != check.thread.standing.bodies:
+        check.found(f"{BODIES} there should be {check.thread.standing.bodies} of them, {len(ids)} are there")
 
 
 def _channel(tools: Tools, key: Any) -> str:

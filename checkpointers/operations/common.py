@@ -45,7 +45,7 @@ SELECT_THREAD: Final = (
 )
 _KEY: Final = 1 + len(STANDING_COLUMNS)
 SELECT_NAMES: Final = "SELECT name_key, name, digest, seal FROM cp_names"
-CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements")
+CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements", "cp_effects", "cp_bodies")
 
 
 @dataclass(frozen=True, slots=True)

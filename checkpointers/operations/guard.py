@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from checkpointers.errors import LeaseLostError, ThreadBusyError
+from checkpointers.errors import BusyError, LeaseLostError, ThreadBusyError
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import DELETE_ELEMENTS, ELEMENT_COLUMNS, Tools, find_thread
 from checkpointers.operations.storing import Elements
 from checkpointers.retention import moment
-from checkpointers.standing import STANDING_COLUMNS, Holder, Standing, Thread, pack_standing
+from checkpointers.standing import STANDING_COLUMNS, Holder, Standing, Thread, fold_of, pack_standing
 from checkpointers.statements import DUPLICATE, Append, Change, Delete, Insert, Statement, Statements
 
 BEGIN: Final = (
@@ -28,7 +28,11 @@ EARLY: Final = " AND (SELECT count(*) FROM cp_writes w WHERE w.thread = ? AND w.
 NOBODY_HOLDS: Final = (
     " AND NOT EXISTS (SELECT 1 FROM cp_leases l WHERE l.thread = ? AND l.token IS NOT NULL AND l.until >= cp_clock())"
 )
+HOLDS: Final = (
+    " AND EXISTS (SELECT 1 FROM cp_effects e WHERE e.thread = ? AND e.id = ? AND e.number = ? AND e.revision = ?)"
+)
 EVICT: Final = "UPDATE cp_leases SET token = NULL, note = NULL WHERE thread = ?"
+ATTEMPTS: Final = 200
 Changes = Sequence[Insert | Delete | Change]
 
 
@@ -93,6 +97,7 @@ class Growth:
     """By how much a write changes the thread's row; `kinds` of the writes on the head, unless there is a new one.
 
     `early` says how many writes are believed to be stored on a checkpoint (namespace, id) that is stored only now.
+    `entries` are the ids of new entries of the ledger; `holds` is the one (id, number, revision) that must stand there.
     """
 
     steps: int
@@ -101,6 +106,9 @@ class Growth:
     head: Head | None = None
     kinds: int = 0
     early: tuple[bytes, bytes, int] | None = None
+    entries: Sequence[bytes] = ()
+    bodies: int = 0
+    holds: tuple[bytes, int, int] | None = None
 
 
 def append(memory: ThreadMemory, elements: Elements, *, changes: Changes, growth: Growth, now: int) -> Statements[str]:
@@ -141,6 +149,9 @@ def _grown(known: Standing, growth: Growth, now: int) -> Standing:
         kinds=known.kinds | growth.kinds,
         created_at=known.created_at or now,
         updated_at=now,
+        effects=known.effects + len(growth.entries),
+        fold=known.fold ^ fold_of(growth.entries),
+        bodies=known.bodies + growth.bodies,
     )
     if growth.head is not None:
         head = growth.head
@@ -157,6 +168,13 @@ def _guard(memory: ThreadMemory, known: Standing, after: Standing, growth: Growt
     if growth.early is not None:
         ns, id_, rows = growth.early
         sql, params = sql + EARLY, [*params, memory.key, ns, id_, rows]
+    if growth.holds is not None:
+        sql, params = sql + HOLDS, [*params, memory.key, *growth.holds]
     if memory.holder is not None and memory.holder.expired:
         sql, params = sql + NOBODY_HOLDS, [*params, memory.key]
     return Statement(f"{sql} RETURNING thread", params)
+
+
+def too_busy(thread: str) -> BusyError:
+    """Say that others kept writing a thread."""
+    return BusyError(f"thread {thread!r}", f"it changed {ATTEMPTS} times while this write was prepared")

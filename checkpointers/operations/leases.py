@@ -7,10 +7,10 @@ from typing import Final
 
 from checkpointers.errors import BusyError, CheckpointerError
 from checkpointers.keys import encoded
-from checkpointers.operations.common import Tools, find_thread
+from checkpointers.operations.common import Tools, any_rows, find_thread
 from checkpointers.operations.noting import SET_NOTE, new_note, note_of, take_back
 from checkpointers.operations.remove import drop
-from checkpointers.operations.whole import begin, erase, locked, restand
+from checkpointers.operations.whole import begin, erase, lock, locked, restand
 from checkpointers.standing import Holder, Standing, Thread
 from checkpointers.statements import Statement, Statements
 
@@ -28,6 +28,7 @@ STRAY_WRITES: Final = (
     "DELETE FROM cp_writes AS w WHERE w.thread = ? AND NOT EXISTS (SELECT 1 FROM cp_checkpoints c"
     " WHERE c.thread = w.thread AND c.ns = w.ns AND c.id = w.checkpoint)"
 )
+STORED: Final = ("cp_checkpoints", "cp_writes", "cp_effects", "cp_bodies")
 NO_STEP: Final = 0
 
 
@@ -108,14 +109,9 @@ def renew(tools: Tools, name: str, token: bytes, ttl: int) -> Statements[bool]:
 def release(tools: Tools, name: str, token: bytes) -> Statements[None]:
     """Give a thread back; of one that nothing was ever written to, nothing stays."""
     key = tools.key(name)
-    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+    yield from lock(key)
     if not (yield Statement(RELEASE, (key, token))):
         return
-    stored = yield Statement(
-        "SELECT EXISTS (SELECT 1 FROM cp_checkpoints WHERE thread = ?),"
-        " EXISTS (SELECT 1 FROM cp_writes WHERE thread = ?)",
-        (key, key),
-    )
-    if not any(stored[0]):
+    if not (yield from any_rows(STORED, key)):
         yield from erase(key)
         yield Statement("DELETE FROM cp_leases WHERE thread = ?", (key,))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
-from checkpointers.codec import Ref, covers, is_recipe, joined, spans, unpacked
+from checkpointers.codec import covers, unpacked
 from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
-from checkpointers.lineage import MissingAncestorError, by_namespace, refs_of, relinked
+from checkpointers.lineage import MissingAncestorError, by_namespace, relinked
+from checkpointers.operations.collecting import gaps_between, unused_bodies, used_elements
 from checkpointers.operations.common import (
     BODY,
     DELETE_ELEMENTS,
@@ -39,7 +39,6 @@ from checkpointers.operations.common import (
 )
 from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.rows import sealed_row
-from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.operations.whole import erase, locked, restand
 from checkpointers.records import Record, TaskWrites, pack_record
 from checkpointers.retention import Line, moment
@@ -105,10 +104,12 @@ def lines(found: Contents) -> list[Line]:
     return result
 
 
-def drop(tools: Tools, name: str, dropped: Collection[int]) -> Statements[int]:
+def drop(tools: Tools, name: str, dropped: Collection[int], *, unwritten_since: int = 0) -> Statements[int]:
     """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed.
 
-    What is kept keeps all that it needs of them, or nothing happens.
+    What is kept keeps all that it needs of them, or nothing happens. The ledger stays, whatever goes: an effect is not
+    done again because history was pruned. Only with the last checkpoint of a thread that nobody wrote to since that
+    time it goes too.
     """
     thread = (yield from locked(tools, name)) if dropped else None
     if thread is None:
@@ -127,20 +128,24 @@ def drop(tools: Tools, name: str, dropped: Collection[int]) -> Statements[int]:
         [(thread.key, key_of(record.ns), key_of(record.id)) for record in cut.gone],
         writes=True,
     )
-    if cut.stay.records or thread.holder is not None:
-        yield from _collect(tools, cut.stay)
-        yield from _settle(thread)
+    if cut.stay.records or thread.holder is not None or _in_use(thread, unwritten_since):
+        yield from _settle(thread, bodies_gone=(yield from _collect(tools, cut.stay)))
     else:
         yield from erase(thread.key)
     return before - (yield from _bytes(thread.key))
+
+
+def _in_use(thread: Thread, unwritten_since: int) -> bool:
+    """Tell whether a thread has a ledger that must outlive its checkpoints."""
+    return bool(thread.standing.effects) and thread.standing.updated_at > unwritten_since
 
 
 def settled(tools: Tools, name: str) -> Statements[None]:
     """Remove what nothing of a thread refers to, and make true what its own row says."""
     thread = yield from locked(tools, name)
     if thread is not None:
-        yield from _collect(tools, (yield from contents_of(tools, thread)))
-        yield from _settle(thread)
+        found = yield from contents_of(tools, thread)
+        yield from _settle(thread, bodies_gone=(yield from _collect(tools, found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +200,14 @@ def _relink(tools: Tools, found: Contents, changed: Sequence[Record]) -> Stateme
         yield Many(sql, rows, writes=True)
 
 
-def would_free(tools: Tools, found: Contents, dropped: Collection[int]) -> Statements[int]:
+def would_free(tools: Tools, found: Contents, dropped: Collection[int], *, unwritten_since: int = 0) -> Statements[int]:
     """Count the bytes that `drop` would give back, without touching anything."""
     bodies = {record.step: row for record, row in zip(found.records, found.rows, strict=True)}
     cut = _cut(found, dropped)
-    used = (yield from _used(tools, cut.stay)) if cut.stay.records else {}
+    if not cut.stay.records and not _in_use(found.thread, unwritten_since):
+        return (yield from _bytes(found.thread.key))
+    used = yield from used_elements(tools, cut.stay)
+    unused = yield from unused_bodies(tools, cut.stay, used)
     rewrites = yield from _rewrites(found.thread, used)
     sizes = yield Statement("SELECT channel, n, length(body) FROM cp_elements WHERE thread = ?", (found.thread.key,))
     elements = sum(
@@ -208,17 +216,21 @@ def would_free(tools: Tools, found: Contents, dropped: Collection[int]) -> State
         if (channel, n) in rewrites or not covers(used.get(channel, []), n)
     )
     rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in cut.gone)
-    rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes or not cut.stay.records)
+    rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes)
     sealing = len(found.thread.vault.seal(b"", b""))
     rows -= sum(
         len(pack_record(record, tools.names)) + sealing - len(bodies[record.step][BODY]) for record in cut.changed
     )
-    return int(elements + rows)
+    return int(elements + rows + sum(unused.values()))
 
 
-def _collect(tools: Tools, found: Contents) -> Statements[None]:
-    """Remove the elements that nothing of this refers to, those inside sealed rows too."""
-    used = yield from _used(tools, found)
+def _collect(tools: Tools, found: Contents) -> Statements[int]:
+    """Remove what nothing of this refers to: elements, those inside sealed rows too, and bodies; count the bodies."""
+    used = yield from used_elements(tools, found)
+    bodies = yield from unused_bodies(tools, found, used)
+    if bodies:
+        gone = [(found.thread.key, id_) for id_ in bodies]
+        yield Many("DELETE FROM cp_bodies WHERE thread = ? AND hash = ?", gone, writes=True)
     rewrites = yield from _rewrites(found.thread, used)
     rows = yield Statement(
         "SELECT channel, min(n), max(n) FROM cp_elements WHERE thread = ? GROUP BY channel", (found.thread.key,)
@@ -226,7 +238,7 @@ def _collect(tools: Tools, found: Contents) -> Statements[None]:
     gaps = [
         (found.thread.key, channel, first, last)
         for channel, lowest, highest in rows
-        for first, last in _gaps(_with(used.get(channel, []), channel, rewrites), lowest, highest)
+        for first, last in gaps_between(_with(used.get(channel, []), channel, rewrites), lowest, highest)
     ]
     if gaps:
         yield Many(DELETE_ELEMENTS, gaps, writes=True)
@@ -234,6 +246,7 @@ def _collect(tools: Tools, found: Contents) -> Statements[None]:
         sql = "UPDATE cp_elements SET body = ? WHERE thread = ? AND channel = ? AND n = ?"
         changed = [(body, found.thread.key, channel, start) for (channel, start), body in rewrites.items()]
         yield Many(sql, changed, writes=True)
+    return len(bodies)
 
 
 def _rewrites(thread: Thread, used: dict[int, list[tuple[int, int]]]) -> Statements[dict[tuple[int, int], bytes]]:
@@ -264,39 +277,7 @@ def _with(
     return sorted([*runs, *((start, start) for key, start in rewrites if key == channel)])
 
 
-def _used(tools: Tools, found: Contents) -> Statements[dict[int, list[tuple[int, int]]]]:
-    """Give the runs of elements that anything refers to, by channel, sorted and joined; recipes are elements too."""
-    refs = [(tools.names.keys[channel], ref) for channel, ref in _refs(found)]
-    long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)}
-    recipes = (yield from resolved(found.thread, long)) if long else {}
-    runs: dict[int, set[tuple[int, int]]] = {}
-    for key, ref in refs:
-        if is_recipe(ref):
-            runs.setdefault(recipes_of(key), set()).update((number, 1) for number in ref[1:])
-        runs.setdefault(key, set()).update(spans(recipes[key, tuple(ref)] if is_recipe(ref) else ref))
-    return {channel: joined(spans_) for channel, spans_ in runs.items()}
-
-
-def _refs(found: Contents) -> Iterable[tuple[str, Ref]]:
-    for record in found.records:
-        yield from refs_of(record)
-    for task in chain(found.noted, *found.writes.values()):
-        for write in task.writes:
-            yield write.channel, write.ref
-
-
-def _gaps(used: Iterable[tuple[int, int]], lowest: int, highest: int) -> list[tuple[int, int]]:
-    gaps, free = [], lowest
-    for first, last in used:
-        if first > free:
-            gaps.append((free, first - 1))
-        free = max(free, last + 1)
-    if free <= highest:
-        gaps.append((free, highest))
-    return gaps
-
-
-def _settle(thread: Thread) -> Statements[None]:
+def _settle(thread: Thread, *, bodies_gone: int) -> Statements[None]:
     """Make the rows that say how the thread stands true again after others were removed."""
     key, after = thread.key, replace(thread.standing)
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step DESC", (key, key_of(ROOT)))
@@ -309,6 +290,7 @@ def _settle(thread: Thread) -> Statements[None]:
     after.size = yield from _bytes(key)
     counted = yield Statement("SELECT count(*) FROM cp_checkpoints WHERE thread = ?", (key,))
     after.checkpoints = counted[0][0]
+    after.bodies -= bodies_gone
     yield Statement("DELETE FROM cp_heads WHERE thread = ?", (key,))
     yield Statement(
         "INSERT INTO cp_heads (thread, ns, step) SELECT thread, ns, max(step) FROM cp_checkpoints"
@@ -322,8 +304,10 @@ def _bytes(thread: int) -> Statements[int]:
     rows = yield Statement(
         "SELECT (SELECT coalesce(sum(length(body)), 0) FROM cp_elements WHERE thread = ?)"
         " + (SELECT coalesce(sum(length(body) + length(metadata)), 0) FROM cp_checkpoints WHERE thread = ?)"
-        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_writes WHERE thread = ?)",
-        (thread, thread, thread),
+        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_writes WHERE thread = ?)"
+        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_effects WHERE thread = ?)"
+        " + (SELECT coalesce(sum(length(body)), 0) FROM cp_bodies WHERE thread = ?)",
+        (thread,) * 5,
     )
     return int(rows[0][0])
 

@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from checkpointers.effects import sealed_entry
 from checkpointers.errors import IntegrityError, KeyringError, UnknownThreadError
 from checkpointers.keys import key_of
 from checkpointers.lineage import by_namespace, relinked
 from checkpointers.operations import checking
+from checkpointers.operations.bodies import parts_of
 from checkpointers.operations.common import CONTENTS, FLAGS, ID, NS, SELECT_THREAD, TALLY, Tools, any_rows, open_thread
 from checkpointers.operations.noting import SET_NOTE, renote
 from checkpointers.operations.remove import settled
 from checkpointers.operations.rows import sealed_row
 from checkpointers.operations.whole import (
     LEAVES,
+    NAMED_BY_VAULT,
     PRIMARY,
+    Moved,
     begin,
     insert_into,
     keep_key,
@@ -28,7 +32,7 @@ from checkpointers.operations.whole import (
     restand,
 )
 from checkpointers.records import Record, pack_record
-from checkpointers.sealing import metadata_place
+from checkpointers.sealing import Vault, metadata_place
 from checkpointers.segments import SEAL, start_of
 from checkpointers.standing import Standing, Thread
 from checkpointers.statements import Many, Row, Statement, Statements
@@ -73,8 +77,27 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
     ):
         if rows:
             yield insert_into(table, key, rows)
+    yield from _ledger(check, fresh)
     yield from settled(tools, into)
     return heads[0]
+
+
+def _ledger(check: checking.Checkup, into: Thread) -> Statements[None]:
+    """Take along what is sound of the ledger, numbered anew, and of the bodies."""
+    moved = Moved()
+    numbered = [(replace(entry, number=number), mark) for number, (entry, mark) in enumerate(check.effects, 1)]
+    rows: list[Row] = [sealed_entry(into.key, into.vault, entry, mark) for entry, mark in numbered]
+    if rows:
+        moved.add("cp_effects", rows)
+        yield insert_into("cp_effects", into.key, rows)
+    for id_ in check.bodies:
+        parts = yield from parts_of(check.thread, id_)
+        rows = [resealed(check.thread, "cp_bodies", row, into.key, into.vault) for row in parts]
+        moved.add("cp_bodies", rows)
+        yield insert_into("cp_bodies", into.key, rows)
+    if moved != Moved():
+        counted = replace(into.standing, effects=moved.effects, fold=moved.fold, bodies=moved.bodies)
+        yield from restand(into, counted)
 
 
 def _checkpoints(tools: Tools, check: checking.Checkup, kept: dict[int, Record], into: Thread) -> list[Row]:
@@ -108,6 +131,7 @@ def _standing(check: checking.Checkup, name: str, heads: list[int], now: int) ->
     standing = replace(check.thread.standing, name=name, stamp=now, created_at=now, updated_at=now)
     standing.steps, standing.counts, standing.checkpoints = steps, counts, len(check.sound)
     standing.head, standing.head_id = 0, b""
+    standing.effects = standing.fold = standing.bodies = 0
     for step in heads[:1]:
         row = check.rows[step]
         standing.head, standing.head_id, standing.flags = step, bytes(row[ID]), row[FLAGS]
@@ -161,15 +185,32 @@ def encrypt(tools: Tools, key: int) -> Statements[bool]:
         return False
     thread = open_thread(tools, rows[0])
     vault, new_key = tools.vaults.fresh(key)
-    for table in LEAVES:
+    moved = Moved()
+    for table in NAMED_BY_VAULT:
+        yield from _renamed(thread, table, vault, moved)
+    for table in LEAVES.keys() - NAMED_BY_VAULT:
         page = yield from page_of(key, table)
         while page:
             yield _replaced(table, key, [resealed(thread, table, row, key, vault) for row in page])
             page = yield from page_of(key, table, page[-1])
     yield from renote(thread, vault)
     yield from keep_key(key, new_key)
-    yield from restand(replace(thread, vault=vault), replace(thread.standing))
+    yield from restand(replace(thread, vault=vault), replace(thread.standing, fold=moved.fold))
     return True
+
+
+def _renamed(thread: Thread, table: str, vault: Vault, moved: Moved) -> Statements[None]:
+    """Put new contents into rows that another key gives another place, one by one of a list made before."""
+    at = f"thread = ? AND {' AND '.join(f'{name} = ?' for name in PRIMARY[table])}"
+    columns = LEAVES[table]
+    for primary in (
+        yield Statement(f"SELECT {', '.join(PRIMARY[table])} FROM {table} WHERE thread = ?", (thread.key,))
+    ):
+        rows = yield Statement(f"SELECT {', '.join(columns)} FROM {table} WHERE {at}", (thread.key, *primary))
+        new = resealed(thread, table, rows[0], thread.key, vault)
+        moved.add(table, [new])
+        told = ", ".join(f"{name} = ?" for name in columns)
+        yield Statement(f"UPDATE {table} SET {told} WHERE {at}", (*new, thread.key, *primary))
 
 
 def _replaced(table: str, key: int, rows: Sequence[Row]) -> Many:

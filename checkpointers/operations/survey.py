@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from checkpointers.codec import unpacked
+from checkpointers.effects import BODIES, EFFECTS
 from checkpointers.errors import IntegrityError, ShreddedError
 from checkpointers.operations.common import (
     FLAGS,
@@ -130,10 +131,17 @@ def usage(tools: Tools, name: str | None) -> Statements[list[Usage]]:
     writes = yield Statement(
         f"SELECT thread, count(*), sum(length(body)) FROM cp_writes{where} GROUP BY thread", params
     )
+    effects = yield Statement(
+        f"SELECT thread, count(*), sum(length(body)) FROM cp_effects{where} GROUP BY thread", params
+    )
+    bodies = yield Statement(
+        f"SELECT thread, count(*), sum(length(body)) FROM cp_bodies{where} GROUP BY thread", params
+    )
     texts = tools.names.texts
     found = [(key, texts[at] if at > 0 else f"{texts[-at]} {RECIPES}", *counts) for key, at, *counts in elements]
     found += [(key, CHECKPOINTS, *counts) for key, *counts in checkpoints]
-    found += [(key, WRITES, *counts) for key, *counts in writes]
+    for channel, counted in ((WRITES, writes), (EFFECTS, effects), (BODIES, bodies)):
+        found += [(key, channel, *counts) for key, *counts in counted]
     told = [Usage(known[key], channel, rows, int(size)) for key, channel, rows, size in found if key in known]
     return sorted(told, key=lambda one: (-one.bytes, one.thread, one.channel))
 

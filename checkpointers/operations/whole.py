@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from checkpointers.effects import BODIES, COVER, EFFECTS, moved_part, sealed_entry
 from checkpointers.errors import IncompleteRecordError
+from checkpointers.operations.bodies import BODY_COLUMNS
 from checkpointers.operations.common import (
     CHECKPOINT_COLUMNS,
     ELEMENT_COLUMNS,
@@ -23,18 +25,25 @@ from checkpointers.operations.common import (
     place_of_row,
 )
 from checkpointers.operations.guard import BEGIN, SET_STANDING, refusal
+from checkpointers.operations.ledger import EFFECT_COLUMNS, entry_of
 from checkpointers.sealing import Vault, element_place, metadata_place, write_place
-from checkpointers.standing import Standing, Thread, holder_of, pack_standing
+from checkpointers.standing import Standing, Thread, fold_of, holder_of, pack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 
-TABLES: Final = ("cp_elements", "cp_writes", "cp_heads", "cp_checkpoints", "cp_keys", "cp_threads")
+TABLES: Final = (
+    "cp_bodies", "cp_effects", "cp_elements", "cp_writes", "cp_heads", "cp_checkpoints", "cp_keys", "cp_threads",
+)  # fmt: skip
 LEAVES: Final = {
     "cp_elements": ELEMENT_COLUMNS, "cp_writes": WRITE_COLUMNS, "cp_checkpoints": CHECKPOINT_COLUMNS,
+    "cp_effects": EFFECT_COLUMNS, "cp_bodies": BODY_COLUMNS,
 }  # fmt: skip
 PRIMARY: Final = {
     "cp_elements": ("channel", "n"), "cp_writes": ("ns", "checkpoint", "task"), "cp_checkpoints": ("ns", "step"),
+    "cp_effects": ("id",), "cp_bodies": ("hash", "n"),
 }  # fmt: skip
+NAMED_BY_VAULT: Final = ("cp_effects", "cp_bodies")
 MOVED: Final = 500
+MOVED_PARTS: Final = 16
 
 
 def lock(key: int) -> Statements[None]:
@@ -112,24 +121,57 @@ def copy_thread(tools: Tools, source: str, target: str, now: int) -> Statements[
     if not begun:
         return "exists"
     moved = yield from move_rows(thread, key, vault)
-    if moved != thread.standing.checkpoints:
-        raise IncompleteRecordError(thread=source, step=None, channel=None)
+    moved.check(thread)
+    if moved.fold != standing.fold:
+        yield from restand(Thread(key, target, vault, standing), replace(standing, fold=moved.fold))
     yield Statement(
         "INSERT INTO cp_heads (thread, ns, step) SELECT ?, ns, step FROM cp_heads WHERE thread = ?", (key, thread.key)
     )
     return "done"
 
 
-def move_rows(thread: Thread, key: int, vault: Vault) -> Statements[int]:
-    """Seal every row of a thread anew for another one, so many at a time; give how many checkpoints there were."""
-    checkpoints = 0
+@dataclass(slots=True)
+class Moved:
+    """What of the rows that were sealed anew is counted in a thread's own row."""
+
+    checkpoints: int = 0
+    effects: int = 0
+    fold: int = 0
+    bodies: int = 0
+
+    def add(self, table: str, rows: Sequence[Row]) -> None:
+        """Count rows, as they are now."""
+        if table == "cp_checkpoints":
+            self.checkpoints += len(rows)
+        elif table == "cp_effects":
+            self.effects += len(rows)
+            self.fold ^= fold_of(row[0] for row in rows)
+        elif table == "cp_bodies":
+            self.bodies += sum(row[1] == COVER for row in rows)
+
+    def check(self, thread: Thread) -> None:
+        """See that they were all there."""
+        stands = thread.standing
+        for channel, moved, counted in (
+            (None, self.checkpoints, stands.checkpoints),
+            (EFFECTS, self.effects, stands.effects),
+            (BODIES, self.bodies, stands.bodies),
+        ):
+            if moved != counted:
+                raise IncompleteRecordError(thread=thread.name, step=None, channel=channel)
+
+
+def move_rows(thread: Thread, key: int, vault: Vault) -> Statements[Moved]:
+    """Seal every row of a thread anew for another one, so many at a time; give what there was."""
+    moved = Moved()
     for table in LEAVES:
         page = yield from page_of(thread.key, table)
         while page:
-            checkpoints += len(page) if table == "cp_checkpoints" else 0
-            yield insert_into(table, key, [resealed(thread, table, row, key, vault) for row in page])
+            rows = [resealed(thread, table, row, key, vault) for row in page]
+            moved.add(table, rows)
+            yield insert_into(table, key, rows)
             page = yield from page_of(thread.key, table, page[-1])
-    return checkpoints
+    return moved
 
 
 def insert_into(table: str, key: int, rows: Sequence[Row]) -> Many:
@@ -143,10 +185,11 @@ def insert_into(table: str, key: int, rows: Sequence[Row]) -> Many:
 def page_of(key: int, table: str, after: Row | None = None) -> Statements[Sequence[Row]]:
     """Read the next rows of a table of a thread, in the order of its key."""
     columns, order = LEAVES[table], PRIMARY[table]
+    limit = MOVED_PARTS if table == "cp_bodies" else MOVED
     beyond = f" AND ({', '.join(order)}) > ({', '.join('?' * len(order))})" if after else ""
     rows = yield Statement(
         f"SELECT {', '.join(columns)} FROM {table} WHERE thread = ?{beyond}"
-        f" ORDER BY {', '.join(order)} LIMIT {MOVED:d}",
+        f" ORDER BY {', '.join(order)} LIMIT {limit:d}",
         (key, *(primary_of(table, after) if after else ())),
     )
     return rows
@@ -165,6 +208,11 @@ def resealed(thread: Thread, table: str, row: Row, key: int, vault: Vault) -> Ro
         return (row[0], row[1], vault.seal(element_place(key, row[0], row[1]), raw))
     if table == "cp_writes":
         return (*row[:4], vault.seal(write_place(key, (row[0], row[1], row[2]), row[3]), open_writes(thread, row)))
+    if table == "cp_effects":
+        return sealed_entry(key, vault, *entry_of(thread, row))
+    if table == "cp_bodies":
+        with checked(thread.name, f"part {row[1]} of one of its {BODIES}"):
+            return moved_part(thread.key, thread.vault, row, (key, vault))
     raw, shown = open_checkpoint(thread, row), metadata_of(thread, row)
     metadata = vault.hide(metadata_place(key, row[NS], row[ID]), shown)
     return (*row[:METADATA], metadata, vault.seal(place_of_row(key, row, metadata), raw))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import ormsgpack
 
 from checkpointers.codec import packed
-from checkpointers.errors import BusyError, HeadMovedError, UnstorableValueError
+from checkpointers.errors import HeadMovedError, UnstorableValueError
 from checkpointers.keys import key_of
 from checkpointers.lineage import is_trigger
 from checkpointers.memory import ThreadMemory, Written
@@ -28,7 +28,7 @@ from checkpointers.operations.common import (
     intern,
     records_of,
 )
-from checkpointers.operations.guard import Growth, Head, append, entitled
+from checkpointers.operations.guard import ATTEMPTS, Growth, Head, append, entitled, too_busy
 from checkpointers.operations.rows import NewWrites, Rows, inserts, sealed_row, write_rows
 from checkpointers.operations.storing import Elements, finish, store_value
 from checkpointers.records import KNOWN_KEYS, Record, mark_of, names_in, pack_record
@@ -41,7 +41,6 @@ from checkpointers.tally import kinds_in, rows_in, tally_of
 
 T = TypeVar("T")
 OnConflict = Literal["error", "fork"]
-ATTEMPTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def _put(
         memory.forget()
         if answer == "duplicate":
             before = yield from _stored_before(tools, new, merge=bool(writes))
-    raise _too_busy(new.place.thread)
+    raise too_busy(new.place.thread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
             return
         memory.forget()
         merge = merge or answer == "duplicate"
-    raise _too_busy(thread)
+    raise too_busy(thread)
 
 
 def _kinds_on_head(standing: Standing, written: Rows) -> int:
@@ -313,7 +312,3 @@ def _stored_before(tools: Tools, new: NewCheckpoint, *, merge: bool) -> Statemen
         return _Before(merge=merge)
     record = (yield from records_of(tools, thread, [row]))[0]
     return _Before(record.step, record.mark, len(row[METADATA]) + len(row[BODY]), merge)
-
-
-def _too_busy(thread: str) -> BusyError:
-    return BusyError(f"thread {thread!r}", f"it changed {ATTEMPTS} times while this write was prepared")

@@ -37,11 +37,14 @@ from tests.checkpointers.wild import difference
 from tests.conftest import reopen
 
 KEYS = Keyring.generate("first")
-SEALED_ROWS = ("cp_threads", "cp_checkpoints", "cp_heads", "cp_writes", "cp_elements", "cp_keys", "cp_names")
+SEALED_ROWS = (
+    "cp_threads", "cp_checkpoints", "cp_heads", "cp_writes", "cp_elements", "cp_keys", "cp_effects", "cp_bodies", "cp_names",
+)  # fmt: skip
 PRIMARY = {
     "cp_names": ("name_key",), "cp_threads": ("thread",), "cp_leases": ("thread",), "cp_keys": ("thread",),
     "cp_checkpoints": ("thread", "ns", "step"), "cp_heads": ("thread", "ns"),
     "cp_writes": ("thread", "ns", "checkpoint", "task"), "cp_elements": ("thread", "channel", "n"),
+    "cp_effects": ("thread", "id"), "cp_bodies": ("thread", "hash", "n"),
 }  # fmt: skip
 COLUMNS = {
     table: [line.split()[0] for line in body.splitlines() if line.startswith("    ") and line.split()[0].islower()]
@@ -87,7 +90,20 @@ def furnish(saver: Saver, *, until: int = 5) -> dict[str, Any]:
     with pytest.raises(ValueError, match="till"):
         apps["failed"].invoke({}, config("failed"))
     fork(apps["forked"], "forked")
+    for name in ("plain", "delta", "nested"):
+        enter(saver, name)
     return apps
+
+
+def enter(saver: Saver, thread: str) -> None:
+    """Put into the ledger what was done, what is in doubt, and a body that a record names."""
+    for number in range(4):
+        saver.ledger.claim(thread, f"send {number}", {"to": "ada"})
+    named = saver.ledger.keep(thread, f"{thread} ".encode() * 100_000)
+    for number in range(2):
+        entry = saver.ledger.get(thread, f"send {number}")
+        assert entry is not None
+        saver.ledger.change(entry, status="done", record={"body": named}, bodies=[b"said with it"])
 
 
 def fork(app: Any, thread: str) -> None:
@@ -356,7 +372,10 @@ def test_a_dropped_row_is_found(stock: Saver, table: str) -> None:
             assert named == names[row["thread"]]
 
 
-@pytest.mark.parametrize("table", ["cp_checkpoints", "cp_writes", "cp_elements", "cp_heads"])
+MOVABLE = ["cp_checkpoints", "cp_writes", "cp_elements", "cp_heads", "cp_effects", "cp_bodies"]
+
+
+@pytest.mark.parametrize("table", MOVABLE)
 def test_a_moved_row_is_found(stock: Saver, table: str) -> None:
     """A row that stands in another thread, in another place of its own, or in a thread that is not there."""
     names = owners(stock)
@@ -367,6 +386,8 @@ def test_a_moved_row_is_found(stock: Saver, table: str) -> None:
             places.append({"n": 10_000})
         elif table == "cp_writes":
             places.append({"task": b"t another task"})
+        elif table in ("cp_effects", "cp_bodies"):
+            places.append({{"cp_effects": "id", "cp_bodies": "hash"}[table]: b"another print   "})
         else:
             places += [{"ns": b"tanother", "step": 9_999}]
         for place in places:
@@ -384,7 +405,7 @@ def test_a_moved_row_is_found(stock: Saver, table: str) -> None:
                     accused(stock.fsck(), names, new["thread"])
 
 
-@pytest.mark.parametrize("table", ["cp_checkpoints", "cp_writes", "cp_elements", "cp_heads", "cp_threads", "cp_keys"])
+@pytest.mark.parametrize("table", [*MOVABLE, "cp_threads", "cp_keys"])
 def test_two_swapped_rows_are_found(stock: Saver, table: str) -> None:
     """Two rows that stand in one another's places, in one thread and in two."""
     names, key = owners(stock), PRIMARY[table]

@@ -19,6 +19,7 @@ from checkpointers.errors import ShreddedError, TenancyWarning
 from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import DeltaState, config, loop, nested, review
 from tests.checkpointers.test_fsck import ask, failing
+from tests.checkpointers.test_ledger import back_to_2
 from tests.checkpointers.test_storage import put, values
 from tests.conftest import reopen
 from tests.proofs import tenants as proof
@@ -449,20 +450,17 @@ def test_tables_of_version_2_are_brought_up_to_date(url: str, monkeypatch: pytes
     def older(dialect: str) -> list[tuple[int, str]]:
         return [(number, text) for number, text in new[dialect] if number == 2]
 
-    modules = ("database", "sqlite", "postgres")
-    with monkeypatch.context() as old:
-        for module in modules:
-            old.setattr(f"checkpointers.{module}.migrations", older)
-        with reopen(url) as saver:
-            begun(saver, "review")
-            before = state_without_notes(saver)
+    with reopen(url) as saver:
+        begun(saver, "review")
+        before = state_without_notes(saver)
+    back_to_2(url)
     with reopen(url) as saver:
         assert state_without_notes(saver) == before
         before = state(saver)
         with held(url) as holder:
             do(holder, "review", "t", answer_one)
             assert rolled_back(saver) == before
-    for module in modules:
+    for module in ("database", "sqlite", "postgres"):
         monkeypatch.setattr(f"checkpointers.{module}.migrations", older)
     with pytest.raises(SchemaError, match="version 3, this release knows 2"):
         reopen(url)

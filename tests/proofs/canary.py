@@ -44,12 +44,13 @@ PLACES = (
     "keyword of a message", "dataclass field", "bytes", "long text", "DeltaChannel", "channel write", "interrupt",
     "resume value", "error text", "metadata value", "metadata key", "config configurable", "tag", "thread id",
     "task path", "unknown key of a checkpoint", "text of a write that waits", "value of a subgraph",
+    "key of an effect", "record of an effect", "status of an effect", "body", "part of a body",
 )  # fmt: skip
 TABLES = (
     "cp_names", "cp_threads", "cp_leases", "cp_keys", "cp_checkpoints", "cp_heads", "cp_writes", "cp_elements",
-    "cp_schema",
+    "cp_effects", "cp_bodies", "cp_schema",
 )  # fmt: skip
-SEALED_OFFSETS = (0, 8, 16)
+SEALED_OFFSETS = (0, 8, 16, 40)
 LONGEST = 1 << 18
 
 
@@ -186,6 +187,10 @@ def plant(saver: Saver, canary: Canary, thread: str = "") -> str:
     for _ in range(2):  # the second is a duplicate, which a server may write into its log
         saver.put(head.config, {**head.checkpoint, "id": "again", "odd": at("unknown key of a checkpoint")}, head.metadata, {})  # fmt: skip
     saver.tag(thread, at("tag"))
+    entry, _ = saver.ledger.claim(thread, at("key of an effect"), {"to": "ada"})
+    record = {"said": at("record of an effect")}
+    saver.ledger.change(entry, status=at("status of an effect"), record=record, bodies=[at("body").encode()])
+    saver.ledger.keep(thread, b"again and again, " * 20_000 + at("part of a body").encode())
     return thread
 
 

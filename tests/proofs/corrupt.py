@@ -29,7 +29,9 @@ from checkpointers import CheckpointerError, Keep, PostgresSaver, Saver, SqliteS
 from checkpointers.testing import LocalPostgres
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
 
-TABLES = ("cp_threads", "cp_checkpoints", "cp_heads", "cp_writes", "cp_elements", "cp_names")
+TABLES = (
+    "cp_threads", "cp_checkpoints", "cp_heads", "cp_writes", "cp_elements", "cp_effects", "cp_bodies", "cp_names",
+)  # fmt: skip
 SERDE = JsonPlusSerializer()
 
 
@@ -67,6 +69,10 @@ def build(saver: Saver) -> None:
     app.invoke(None, config("forked"))
     saver.tag("plain", "kept", "red")
     saver.pin("plain", 3)
+    for thread in ("plain", "forked"):
+        for number in range(5):
+            entry, _ = saver.ledger.claim(thread, f"send {number}", {"to": "ada", "number": number})
+        saver.ledger.change(entry, status="done", record={"said": "ok"}, bodies=[b"a body", thread.encode() * 100_000])
 
 
 Views = dict[tuple[str, str], Callable[[Saver], Any]]
@@ -82,6 +88,13 @@ def views(saver: Saver) -> Views:
         found[name, "steps"] = lambda s, name=name: s.steps(name, None)
         found[name, "list"] = lambda s, name=name: list(s.list(config(name)))
         found[name, "usage"] = lambda s, name=name: s.usage(name)
+        found[name, "ledger"] = lambda s, name=name: s.ledger.entries(name)
+        for number in range(5):
+            found[name, f"effect {number}"] = lambda s, name=name, number=number: s.ledger.get(name, f"send {number}")
+        found[name, "bodies"] = lambda s, name=name: s.ledger.bodies(name)
+        for body in saver.ledger.bodies(name):
+            found[name, f"body {body.hash}"] = lambda s, name=name, body=body: s.ledger.body(name, body.hash)
+            found[name, f"start of {body.hash}"] = lambda s, name=name, body=body: s.ledger.body(name, body.hash, 2, 9)
         spaces = {step.ns for step in saver.steps(name, None)} - {""}
         for ns in spaces:
             found[name, f"head of {ns}"] = lambda s, name=name, ns=ns: s.get_tuple(config(name, checkpoint_ns=ns))
@@ -161,7 +174,10 @@ def damage(rows: Rows, table: str, dice: random.Random) -> tuple[str, Rows, Rows
     one = dice.choice(rows)
     way = dice.choice(["value", "value", "value", "drop", "swap", "move"])
     other = dice.choice(rows)
-    keys = {"cp_threads": 1, "cp_checkpoints": 4, "cp_heads": 2, "cp_writes": 4, "cp_elements": 3, "cp_names": 1}[table]
+    keys = {
+        "cp_threads": 1, "cp_checkpoints": 4, "cp_heads": 2, "cp_writes": 4, "cp_elements": 3, "cp_names": 1,
+        "cp_effects": 2, "cp_bodies": 3,
+    }[table]  # fmt: skip
     names = list(one)
     if way == "drop":
         return f"{table}: dropped {_key(one, keys)}", [one], []

@@ -293,6 +293,22 @@ def delete(run: Run) -> None:
         run.notes.add("deleted")
 
 
+def ledger(run: Run) -> None:
+    """Claim effects and say what became of them, each with a body that the next one keeps too."""
+    with run.saver() as saver:
+        there = {entry.key: entry for entry in saver.ledger.entries(run.thread)}
+        done = {f"{key} done" for key, entry in there.items() if entry.status == "done"}
+        run.missing(there.keys() | done)
+        with run.armed():
+            for number in range(1, 4):
+                entry = there.get(f"k{number}") or saver.ledger.claim(run.thread, f"k{number}", {"to": "ada"})[0]
+                run.notes.add(entry.key)
+                if entry.status != "done":
+                    bodies = [b"said" * (number + n) * 70_000 for n in range(2)]
+                    saver.ledger.change(entry, status="done", record={"said": number}, bodies=bodies)
+                    run.notes.add(f"{entry.key} done")
+
+
 def rotate(run: Run) -> None:
     with run.saver(keys=_keys()) as saver, run.armed():
         saver.rotate()
@@ -326,6 +342,7 @@ FAMILIES = (
     Family("copy", copy, base=True),
     Family("adopt", adoption, base=True),
     Family("delete", delete, base=True),
+    Family("ledger", ledger),
     Family("migrate", migrate, own=True),
     Family("rotate", rotate, own=True),
 )
@@ -451,6 +468,11 @@ class Proof:
         app = loop(saver, DeltaState)
         app.invoke({"until": 7, "n": 0}, config(name))
         app.builder.compile(checkpointer=saver, interrupt_after=["work"]).invoke({"until": 9}, config(name))
+        saver.ledger.keep(name, b"nobody names it")
+        entry, _ = saver.ledger.claim(name, "before the last step", {})
+        saver.ledger.change(entry, status="done", record={}, bodies=[b"nor this" * 50_000])
+        app.invoke({"until": 10}, config(name))
+        saver.ledger.claim(name, "in doubt", {"body": saver.ledger.keep(name, b"but this")})
         saver.tag(name, "kept")
         saver.pin(name, 4)
 

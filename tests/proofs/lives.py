@@ -21,7 +21,9 @@ from checkpointers.statements import Statement
 from checkpointers.testing import LocalPostgres
 from tests.checkpointers.graphs import config
 
-TABLES = ("cp_threads", "cp_leases", "cp_checkpoints", "cp_writes", "cp_elements", "cp_heads", "cp_keys")
+TABLES = (
+    "cp_threads", "cp_leases", "cp_checkpoints", "cp_writes", "cp_elements", "cp_heads", "cp_keys", "cp_effects", "cp_bodies",
+)  # fmt: skip
 
 
 def arguments(about: str, **numbers: int | None) -> argparse.Namespace:
@@ -117,7 +119,10 @@ def snapshot(saver: Saver, thread: str, *, rows: bool = True) -> str:
         for info in saver.threads()
         if info.thread == thread
     ]
-    return repr((found, infos, [(one.channel, one.rows) for one in usage if rows])).replace(repr(thread), "'T'")
+    entries = [(e.key, e.number, e.revision, e.status, e.step, e.record) for e in saver.ledger.entries(thread)]
+    bodies = [(body, len(saver.ledger.body(thread, body.hash))) for body in saver.ledger.bodies(thread)]
+    counted = [(one.channel, one.rows) for one in usage if rows]
+    return repr((found, infos, counted, entries, bodies)).replace(repr(thread), "'T'")
 
 
 def rows_of(saver: Saver, thread: str) -> dict[str, int]:

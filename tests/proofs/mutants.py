@@ -31,6 +31,7 @@ class Mutant:
 
 OPS = "checkpointers/operations"
 T = "tests/checkpointers"
+LEDGER = f"{T}/test_ledger.py {T}/test_bodies.py"
 MUTANTS = (
     Mutant("the digest of a row", "checkpointers/sealing.py", "if digest.digest() != blob[:SEAL_BYTES]:", "if False:", f"{T}/test_fsck.py"),
     Mutant("the place in a seal", "checkpointers/sealing.py", "digest = blake2b(place, digest_size=SEAL_BYTES)", "digest = blake2b(b'', digest_size=SEAL_BYTES)", f"{T}/test_fsck.py"),
@@ -49,7 +50,7 @@ MUTANTS = (
     Mutant("a holder who is asked first", f"{OPS}/leases.py", "if holder is not None and not holder.expired and not ask.force and not mine:", "if False:", f"{T}/test_lease.py"),
     Mutant("what stood when a lease began", f"{OPS}/leases.py", "yield from take_back(thread, note)", "pass", f"{T}/test_rollback.py"),
     Mutant("the token of a note", f"{OPS}/noting.py", "if thread.holder is not None and token == thread.holder.token:", "if True:", f"{T}/test_rollback.py"),
-    Mutant("what a note refers to", f"{OPS}/remove.py", "chain(found.noted, *found.writes.values())", "chain(*found.writes.values())", f"{T}/test_rollback.py"),
+    Mutant("what a note refers to", f"{OPS}/collecting.py", "chain(found.noted, *found.writes.values())", "chain(*found.writes.values())", f"{T}/test_rollback.py"),
     Mutant("the head that a run loaded", f"{OPS}/write.py", 'if new.line == "free" or not _moved(standing, new):', "if True:", f"{T}/test_lease.py {T}/test_concurrency.py"),
     Mutant("threads in clear", "checkpointers/vaults.py", "if self.keyring is not None and not self.migrating:", "if False:", f"{T}/test_encryption.py"),
     Mutant("the place of a key", "checkpointers/vaults.py", 'return b"k" + thread.to_bytes(8, "big")', 'return b"k"', f"{T}/test_encryption.py"),
@@ -57,6 +58,36 @@ MUTANTS = (
     Mutant("types that are not listed", "checkpointers/strict.py", "if kind is None or kind.code != code or kind.method != method:", "if kind is None:", f"{T}/test_strict_types.py"),
     Mutant("the list of types, when writing", "checkpointers/strict.py", "            if kind is None or kind.type is not cls:\n                return _odd(obj)", "            if kind is None:\n                kind = __import__('checkpointers.kinds').kinds.kind_of(cls, listed=True)", f"{T}/test_strict_types.py"),
     Mutant("serializers that build anything", "checkpointers/options.py", 'if getattr(inner, "_allowed_msgpack_modules", None) is True or', "if", f"{T}/test_strict.py"),
+    Mutant("an effect that is claimed once", "checkpointers/effects.py", "    id_ = vault.name(encoded(entry.key))\n", "    id_ = vault.name(encoded(entry.key) + mark)\n", LEDGER),
+    Mutant("the mark of a claim", f"{OPS}/ledger.py", "return found[0], found[1] == told.mark", "return found[0], False", LEDGER),
+    Mutant("the mark of a change", f"{OPS}/ledger.py", "if found is not None and found[1] == mark:", "if False:", LEDGER),
+    Mutant("the revision of a change", f"{OPS}/guard.py", "if growth.holds is not None:", "if False:", LEDGER),
+    Mutant("who may claim", f"{OPS}/ledger.py", "standing = yield from entitled(tools, memory, thread, told.token)", "standing = yield from entitled(tools, memory, thread, memory.holder.token if memory.holder else None)", LEDGER),
+    Mutant("who may change", f"{OPS}/ledger.py", "standing = yield from entitled(tools, memory, entry.thread, told.token)", "standing = yield from entitled(tools, memory, entry.thread, memory.holder.token if memory.holder else None)", LEDGER),
+    Mutant("who may keep", f"{OPS}/bodies.py", "standing = yield from entitled(tools, memory, thread, token)", "standing = yield from entitled(tools, memory, thread, memory.holder.token if memory.holder else None)", LEDGER),
+    Mutant("the count of effects, at a claim", f"{OPS}/ledger.py", "        _agree(standing, rows)\n    memory.audited", "    memory.audited", LEDGER),
+    Mutant("the count of effects, at a look", f"{OPS}/ledger.py", "            _agree(thread.standing, rows)\n    return found", "            pass\n    return found", LEDGER),
+    Mutant("the count of effects, when all are read", f"{OPS}/ledger.py", "if len(found) < thread.standing.effects:", "if False:", LEDGER),
+    Mutant("the fold of effects", "checkpointers/standing.py", "    return reduce(xor, (int.from_bytes(half) for id_ in ids for half in (id_[:FOLDED], id_[FOLDED:])), 0)", "    return 0", LEDGER),
+    Mutant("the place of an effect", "checkpointers/sealing.py", 'return _EFFECT(b"x", thread, number, revision) + id_', 'return b"x"', LEDGER),
+    Mutant("the place of a part", "checkpointers/sealing.py", 'return _BODY(b"b", thread, number) + hash_', 'return b"b"', LEDGER),
+    Mutant("the hash of a body", f"{OPS}/bodies.py", "if end - begin == cover.size and hash_of(data) != hash_:", "if False:", LEDGER),
+    Mutant("the length of a part", f"{OPS}/bodies.py", "if len(data) != min(cover.size, (last + 1) * CHUNK) - first * CHUNK:", "if False:", LEDGER),
+    Mutant("the count of bodies", f"{OPS}/bodies.py", "if len(found) < thread.standing.bodies:", "if False:", LEDGER),
+    Mutant("records of plain data", "checkpointers/effects.py", "        own: dict[str, Any] = ormsgpack.unpackb(_pack(value))", "        own: dict[str, Any] = unpacked(packed(value))", LEDGER),
+    Mutant("prints that only a key makes", "checkpointers/cipher.py", "return blake2b(raw, key=self._names, digest_size=NAME_BYTES).digest()", "return blake2b(raw, digest_size=NAME_BYTES).digest()", LEDGER),
+    Mutant("a ledger that outlives its history", f"{OPS}/remove.py", " or _in_use(thread, unwritten_since):", ":", LEDGER),
+    Mutant("a claim since a plan", f"{OPS}/remove.py", "bool(thread.standing.effects) and thread.standing.updated_at > unwritten_since", "bool(thread.standing.effects) and not unwritten_since", LEDGER),
+    Mutant("a ledger that outlives its lease", f"{OPS}/leases.py", '("cp_checkpoints", "cp_writes", "cp_effects", "cp_bodies")', '("cp_checkpoints", "cp_writes")', LEDGER),
+    Mutant("the age of a claim", "checkpointers/upkeep.py", "if stands is not None and stands.effects else None", "if False else None", LEDGER),
+    Mutant("bodies that the ledger names", f"{OPS}/collecting.py", "            old -= hashes_in(_text_of(entry))", "            pass", LEDGER),
+    Mutant("bodies that metadata names", f"{OPS}/collecting.py", "            old -= hashes_in(raw)", "            pass", LEDGER),
+    Mutant("bodies that elements name", f"{OPS}/collecting.py", "            old -= yield from _mentioned(thread, channel, first, runs)", "            yield from _mentioned(thread, channel, first, runs)", LEDGER),
+    Mutant("bodies of a step to come", f"{OPS}/collecting.py", "if cover.step < thread.standing.head}", "}", LEDGER),
+    Mutant("old bodies that are wanted again", f"{OPS}/bodies.py", "elif (cover := cover_of(thread, rows[0])).step < standing.head:", "elif False:", LEDGER),
+    Mutant("texts that are hidden", f"{OPS}/collecting.py", " or not tools.codec.searchable:", ":", LEDGER),
+    Mutant("copies that are whole", f"{OPS}/whole.py", "    moved.check(thread)\n", "", LEDGER),
+    Mutant("tables that are not up to date", "checkpointers/database.py", "if read_only and version < known[-1]:", "if False:", LEDGER),
     Mutant("the policy of a tenant", "checkpointers/tenancy.py", "FORCE ROW LEVEL SECURITY", "ENABLE ROW LEVEL SECURITY", f"{T}/test_tenancy.py"),
 )  # fmt: skip
 

@@ -79,6 +79,8 @@ def furnish(saver: PostgresSaver) -> dict[str, Any]:
     saver.put_writes(place, [("__error__", f"{CANARY} failed")], "task-e")
     saver.tag(VICTIM, f"tag-{CANARY}")
     saver.pin(VICTIM, 1)
+    entry, _ = saver.ledger.claim(VICTIM, EFFECT, {"to": CANARY})
+    saver.ledger.change(entry, status=CANARY, record={CANARY: 1}, bodies=[BODY])
     return place
 
 
@@ -117,6 +119,14 @@ def _copied(saver: PostgresSaver, source: str, target: str) -> Any:
     return saver.steps(target)
 
 
+def _claimed(saver: PostgresSaver, thread: str) -> Any:
+    entry, new = saver.ledger.claim(thread, EFFECT, {"by": "another"})
+    return new, saver.ledger.change(entry, status="done", record={}, bodies=[BODY]), saver.ledger.entries(thread)
+
+
+EFFECT = "the key of an effect"
+BODY = f"a body about {CANARY}".encode()
+HASH = hashlib.sha256(BODY).hexdigest()
 Probe = Callable[[PostgresSaver, str], Any]
 AT: dict[str, Any] = {"checkpoint_ns": "", "checkpoint_id": id_of(3)}
 ABOUT: dict[str, list[Probe]] = {
@@ -152,6 +162,10 @@ ABOUT: dict[str, list[Probe]] = {
     "rotate": [lambda s, t: s.rotate()],
     "shred": [lambda s, t: s.shred(t)],
     "holder": [lambda s, t: s.holder(t)],
+    "ledger": [
+        _claimed, lambda s, t: s.ledger.get(t, EFFECT), lambda s, t: s.ledger.entries(t), lambda s, t: s.ledger.bodies(t),
+        lambda s, t: s.ledger.body(t, HASH), lambda s, t: (s.ledger.keep(t, BODY), s.ledger.body(t, HASH, 0, 6)),
+    ],
     "inspect": [lambda s, t: s.inspect(config(t)), lambda s, t: s.inspect(config(t, **AT))],
 }  # fmt: skip
 

@@ -1,0 +1,154 @@
+"""The ledger of a thread: what was to be done, each under a key once, and what came of it.
+
+An entry is a row of its own, written under the guard of the thread's stamp: who lost the lease changes nothing. The
+thread's own row counts the entries, so that one that is gone is missed before its effect is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from checkpointers.effects import EFFECTS, Entry, opened_entry, sealed_entry
+from checkpointers.errors import EntryMovedError, IncompleteRecordError
+from checkpointers.keys import encoded
+from checkpointers.memory import ThreadMemory
+from checkpointers.operations.bodies import new_bodies
+from checkpointers.operations.common import Tools, checked, find_thread
+from checkpointers.operations.guard import ATTEMPTS, Growth, append, entitled, too_busy
+from checkpointers.operations.storing import Elements
+from checkpointers.retention import moment
+from checkpointers.standing import Standing, Thread, fold_of
+from checkpointers.statements import Change, Insert, Row, Statement, Statements
+
+EFFECT_COLUMNS: Final = ("id", "number", "revision", "body")
+SELECT_EFFECTS: Final = f"SELECT {', '.join(EFFECT_COLUMNS)} FROM cp_effects WHERE thread = ?"
+CHANGE: Final = "UPDATE cp_effects SET revision = ?, body = ? WHERE thread = ? AND id = ?"
+AUDIT: Final = "SELECT t.stamp, e.id FROM cp_threads t LEFT JOIN cp_effects e ON e.thread = t.thread WHERE t.thread = ?"
+Marked = tuple[Entry, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a writer says of an effect, with which bodies, under which lease; the mark is this one call's."""
+
+    status: str
+    record: Mapping[str, Any]
+    mark: bytes
+    token: bytes | None
+    bodies: Sequence[bytes] = ()
+
+
+def claim(
+    tools: Tools, memory: ThreadMemory, thread: str, key: str, *, told: Told, now: int
+) -> Statements[tuple[Entry, bool]]:
+    """Enter an effect unless its key is there; tell whether it was this call that did."""
+    for _ in range(ATTEMPTS):
+        standing = yield from entitled(tools, memory, thread, told.token)
+        if (yield from _all_there(memory, standing)):
+            number, at = standing.effects + 1, moment(now)
+            entry = Entry(thread, key, number, 1, told.status, standing.head, at, told.record)
+            row = sealed_entry(memory.key, memory.vault, entry, told.mark)
+            growth = Growth(steps=standing.steps, checkpoints=0, size=len(row[-1]), entries=[row[0]])
+            inserts = [Insert("cp_effects", EFFECT_COLUMNS, [row])]
+            answer = yield from append(memory, Elements(), changes=inserts, growth=growth, now=now)
+            if answer == "done":
+                return replace(entry, size=len(row[-1])), True
+            found = (yield from _stored(memory.as_thread(), key)) if answer == "duplicate" else None
+            if found is not None:  # the guard held: nothing that is remembered is wrong
+                return found[0], found[1] == told.mark
+        memory.forget()
+    raise too_busy(thread)
+
+
+def _all_there(memory: ThreadMemory, standing: Standing) -> Statements[bool]:
+    """See, once, that no entry is gone; False if the thread is not as it is remembered."""
+    if not memory.audited and standing.effects:
+        rows = yield Statement(AUDIT, (memory.key,))
+        if not rows or rows[0][0] != standing.stamp:
+            return False
+        _agree(standing, rows)
+    memory.audited = True
+    return True
+
+
+def _agree(standing: Standing, rows: Sequence[Row]) -> None:
+    ids = [bytes(id_) for _, id_ in rows if id_ is not None]
+    if (len(ids), fold_of(ids)) != (standing.effects, standing.fold):
+        raise IncompleteRecordError(thread=standing.name, step=None, channel=EFFECTS)
+
+
+def change(tools: Tools, memory: ThreadMemory, entry: Entry, *, told: Told, now: int) -> Statements[Entry]:
+    """Say what became of an effect, unless somebody else did since; its bodies come in the same commit."""
+    after = replace(entry, revision=entry.revision + 1, status=told.status, record=told.record, at=moment(now))
+    for attempt in range(ATTEMPTS):
+        standing = yield from entitled(tools, memory, entry.thread, told.token)
+        if attempt and (done := (yield from _done_before(memory, entry, told.mark))) is not None:
+            return done
+        if memory.exists:
+            row = sealed_entry(memory.key, memory.vault, after, told.mark)
+            new = yield from new_bodies(memory, standing, told.bodies)
+            growth = Growth(
+                steps=standing.steps,
+                checkpoints=0,
+                size=len(row[-1]) - entry.size + new.size,
+                bodies=new.count,
+                holds=(row[0], entry.number, entry.revision),
+            )
+            changes = [Change(CHANGE, [(after.revision, row[-1], memory.key, row[0])]), *new.changes]
+            answer = yield from append(memory, Elements(), changes=changes, growth=growth, now=now)
+            if answer == "done":
+                return replace(after, size=len(row[-1]))
+            new.check(answer, entry.thread)
+        memory.forget()
+    raise too_busy(entry.thread)
+
+
+def _done_before(memory: ThreadMemory, entry: Entry, mark: bytes) -> Statements[Entry | None]:
+    """Give the entry if a try before this one changed it, whose answer was lost; raise if it is not as it was read."""
+    found = (yield from _stored(memory.as_thread(), entry.key)) if memory.exists else None
+    if found is not None and found[1] == mark:
+        return found[0]
+    if found is None or found[0].revision != entry.revision:
+        raise EntryMovedError(entry.thread, entry.key, found[0] if found else None)
+    return None
+
+
+def get(tools: Tools, name: str, key: str) -> Statements[Entry | None]:
+    """Read what the ledger says of a key; nothing only if no entry is missing."""
+    thread = yield from find_thread(tools, name)
+    if thread is None:
+        return None
+    found = yield from _stored(thread, key)
+    if found is None and thread.standing.effects:
+        rows = yield Statement(AUDIT, (thread.key,))
+        if rows and rows[0][0] == thread.standing.stamp:
+            _agree(thread.standing, rows)
+    return found[0] if found is not None else None
+
+
+def entries(tools: Tools, name: str) -> Statements[list[Entry]]:
+    """Read the whole ledger of a thread, in the order of its claims."""
+    thread = yield from find_thread(tools, name)
+    return [entry for entry, _ in (yield from stored_entries(thread))] if thread is not None else []
+
+
+def stored_entries(thread: Thread) -> Statements[list[Marked]]:
+    """Read every entry of a thread that was found, and see that none is missing."""
+    rows = yield Statement(f"{SELECT_EFFECTS} ORDER BY number", (thread.key,))
+    found = [entry_of(thread, row) for row in rows]
+    if len(found) < thread.standing.effects:
+        raise IncompleteRecordError(thread=thread.name, step=None, channel=EFFECTS)
+    return found
+
+
+def entry_of(thread: Thread, row: Row) -> Marked:
+    """Open a row of the ledger."""
+    with checked(thread.name, f"{EFFECTS} entry {row[1]}"):
+        return opened_entry(thread.key, thread.name, thread.vault, row)
+
+
+def _stored(thread: Thread, key: str) -> Statements[Marked | None]:
+    rows = yield Statement(f"{SELECT_EFFECTS} AND id = ?", (thread.key, thread.vault.name(encoded(key))))
+    return entry_of(thread, rows[0]) if rows else None
