@@ -48,10 +48,11 @@ class History:
     """
 
     step_type: ClassVar[type[Step]] = Step
+    timeline_type: Callable[[BaseCheckpointSaver[Any], str, str], Timeline] = Timeline
 
     def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, *, ns: str = "") -> None:
         """List the steps of a thread; `ns` is the namespace of a subgraph."""
-        self._timeline = Timeline(saver, str(thread), ns)
+        self._timeline = self.timeline_type(saver, str(thread), ns)
 
     @property
     def thread(self) -> str:

@@ -15,7 +15,8 @@ _HOMES = {
     "graph_agent.policies": "Budget Context Deadline Retry ReviewPolicy",
     "graph_agent.run": "Review Run",
     "graph_agent.state": "AgentState latest merge tally upsert",
-    "graph_agent.tools": "Tool Toolbox tool",
+    "graph_agent.toolbox": "Toolbox",
+    "graph_agent.tools": "NOT_DONE Tool tool",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605  one list of names, not two
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
     from graph_agent.state import merge as merge
     from graph_agent.state import tally as tally
     from graph_agent.state import upsert as upsert
+    from graph_agent.toolbox import Toolbox as Toolbox
+    from graph_agent.tools import NOT_DONE as NOT_DONE
     from graph_agent.tools import Tool as Tool
-    from graph_agent.tools import Toolbox as Toolbox
     from graph_agent.tools import tool as tool
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
@@ -17,30 +16,30 @@ from langchain_core.language_models import BaseChatModel
 from checkpointers.lease import IfBusy
 from graph_agent import prompts as texts
 from graph_agent._portal import PORTAL
-from graph_agent.answers import Ids, fitted, gathered
+from graph_agent.answers import fitted, gathered
 from graph_agent.context import Composer
 from graph_agent.driving import Driver
 from graph_agent.embedding import Similarity
 from graph_agent.errors import GraphAgentError, SetupError
 from graph_agent.events import Ended, Event, Line
-from graph_agent.forking import fork
 from graph_agent.graph import build_graph
-from graph_agent.history import Timeline
 from graph_agent.kit import Kit, Sleep
+from graph_agent.ledger import Effects
 from graph_agent.migrations import Migrations
 from graph_agent.models import Model
 from graph_agent.nodes.road import Node
+from graph_agent.past import Past, named, written
 from graph_agent.patch import Checker, Patch
 from graph_agent.policies import Budget, Context, Deadline, Retry, ReviewPolicy
 from graph_agent.run import Run
-from graph_agent.savers import Turns, listed, loop_of, saver_of
+from graph_agent.savers import Turns, keeper_of, listed, loop_of, saver_of, stored
 from graph_agent.state import AgentState
-from graph_agent.tools import Toolbox
+from graph_agent.toolbox import Toolbox
 
 T = TypeVar("T")
 
 
-class Agent:
+class Agent(Past):
     """An agent whose threads can always be resumed."""
 
     def __init__(  # noqa: PLR0913  each is a thing people set; all but the first are named and optional
@@ -49,6 +48,7 @@ class Agent:
         *,
         tools: Iterable[Any] = (),
         saver: Any = "memory://",
+        ledger: Any = None,
         budget: Budget | None = None,
         review: ReviewPolicy | None = None,
         retry: Retry | None = None,
@@ -60,7 +60,7 @@ class Agent:
         nodes: Sequence[tuple[str, Node]] = (),
         migrations: Migrations | None = None,
         max_age: str | float | timedelta | None = None,
-        checkpoint: Literal["step", "iteration", "phase"] = "step",
+        checkpoint: Literal["step", "async", "iteration", "phase"] = "step",
         lease_ttl: float = 30.0,
         clock: Callable[[], float] = time.time,
         sleep: Sleep | None = None,
@@ -72,6 +72,8 @@ class Agent:
             model: `"openai:NAME"`, or any LangChain chat model.
             tools: what it can do: functions made with `@tool`, LangChain tools, a `Toolbox`.
             saver: any LangGraph saver or the address of one; what is not saved cannot be resumed.
+            ledger: with a saver that is not ours, one of ours, or the address of an SQLite or Postgres database, for
+                the ledger of effects and for large results; ours keep them themselves.
             budget: what a thread may use, over all its runs.
             review: which calls a person must see first.
             retry: how failures of the model and of harmless tools are tried again.
@@ -83,7 +85,8 @@ class Agent:
             nodes: nodes of your own, each with the name of the node that it comes before.
             migrations: how old state becomes new.
             max_age: how long after its last step a thread may be resumed, as `"30d"`.
-            checkpoint: save after every step, turn of the loop, or phase; the last two for `read_only` tools alone.
+            checkpoint: save after every `"step"`, or `"async"`: after every step too, but no step waits for that, only
+                effects do. `"iteration"` or `"phase"` save less often, for `read_only` tools alone.
             lease_ttl: how many seconds after its process died a run still has its thread, with a saver of ours.
             clock: gives the time; for tests.
             sleep: lets time pass; for tests.
@@ -92,12 +95,15 @@ class Agent:
         checker = Checker(state)
         box = tools if isinstance(tools, Toolbox) else Toolbox(tools)
         self.saver = saver_of(saver)
-        turns = Turns(self.saver, ttl=lease_ttl)
+        context, keeper = context or Context(), keeper_of(self.saver, ledger)
+        _check_ledger(self.saver, keeper, box)
+        turns = Turns(keeper or self.saver, ttl=lease_ttl)
         self.kit = Kit(
             model=Model(model), tools=box, composer=_composer(context, embeddings), checker=checker,
             prompts=texts.checked(prompts or {}, checker.keys), budget=budget or Budget(), retry=retry or Retry(),
             review=_known(review or ReviewPolicy(), box), deadline=deadline or Deadline(), clock=clock, chance=chance,
-            fence=turns.check, **({"sleep": sleep} if sleep else {}),
+            fence=turns.check, effects=Effects(keeper, clock=clock), inline=context.inline,
+            stored=lambda where: stored(self.saver, where), **({"sleep": sleep} if sleep else {}),
         )  # fmt: skip
         self.graph = build_graph(self.kit, state=state, extra=nodes, checkpointer=self.saver)
         self._driver = Driver(
@@ -125,7 +131,7 @@ class Agent:
         """Work on a goal, and tell what happens."""
         if not str(goal or "").strip():
             raise SetupError("the goal is empty; say in words what the agent should reach")
-        name = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
+        name = named(thread)
 
         async def begun(stopped: bool) -> tuple[Run, Any]:  # noqa: FBT001  as the driver calls it
             run, changes = await self._driver.ready(name, new=True)
@@ -134,7 +140,7 @@ class Agent:
             given |= {"budget": record} if record else {}
             limits = [constraints] if isinstance(constraints, str) else list(constraints)
             given |= {"constraints": limits} if limits else {}
-            given |= _written(update)
+            given |= written(update)
             self.kit.checker.check("(input)", given)
             return run, given
 
@@ -150,22 +156,19 @@ class Agent:
         self,
         thread: str | Run,
         *,
-        approve: Ids = (),
-        reject: Ids | Mapping[str, str] = (),
-        edit: Mapping[str, Mapping[str, Any]] | None = None,
-        respond: Mapping[str, str] | None = None,
         budget: Budget | None = None,
         by: str = "user",
         if_busy: IfBusy = "reject",
+        **answers: Any,
     ) -> AsyncGenerator[Event]:
-        """Go on with a thread, and tell what happens."""
+        """Go on with a thread, and tell what happens; `answers` as `resume` takes them."""
+        given = gathered(**answers)
         name = thread.thread if isinstance(thread, Run) else str(thread)
 
         async def gone_on(_: bool) -> tuple[Run, Any]:  # noqa: FBT001  as the driver calls it
             run, changes = await self._driver.ready(name)
-            answers = gathered(approve=approve, reject=reject, edit=edit, respond=respond)
-            fitting = fitted(answers, run, self.kit.tools, by=by, now=self.kit.clock())
-            if answers and not fitting:
+            fitting = fitted(given, run, self.kit.tools, by=by, now=self.kit.clock())
+            if given and not fitting:
                 return run, ...
             record = self._driver.budget(budget, run.state, begins=False)
             update = {**changes, **({"budget": record} if record else {})}
@@ -178,20 +181,6 @@ class Agent:
     async def astate(self, thread: str) -> Run:
         """Give where a thread stands, without touching it."""
         return await self._driver.look(str(thread))
-
-    async def afork(
-        self,
-        address: str,
-        *,
-        thread: str | None = None,
-        update: Mapping[str, Any] | Patch | None = None,
-        node: str | None = None,
-    ) -> Run:
-        """Make a new thread of a step of another; see `fork`."""
-        name = _named(thread) if thread is not None else f"t-{uuid.uuid4().hex[:12]}"
-        async with self._driver.turns.take(name):
-            await fork(self._driver, address, thread=name, update=_written(update), node=node)
-            return await self._driver.stands(name)
 
     # Sync doors: they work in a script and inside the running loop of a notebook.
 
@@ -216,7 +205,8 @@ class Agent:
             thread: its name, or a run of it.
             progress: show one live line.
             options: `approve` and `reject` take ids of reviews, `reject` also `{id: why}`; `edit` takes
-                `{id: arguments}`, `respond` `{id: text}`; `budget` replaces the thread's; `by` says who answers;
+                `{id: arguments}`, `respond` `{id: text}`. A call in doubt takes `done` (`{id: result}` or ids),
+                `not_done` (it is begun again) or `abandon`. `budget` replaces the thread's; `by` says who answers;
                 `if_busy` as for `run`.
         """
         return self._wait(_last(self.astream_resume(thread, **options), self._line(progress)))
@@ -233,24 +223,6 @@ class Agent:
         """Give where a thread stands, without touching it."""
         return self._wait(self.astate(thread))
 
-    def fork(
-        self,
-        address: str,
-        *,
-        thread: str | None = None,
-        update: Mapping[str, Any] | Patch | None = None,
-        node: str | None = None,
-    ) -> Run:
-        """Make a new thread of a step of another, `"ada@3"`; it waits to be resumed. Open questions are asked anew.
-
-        Args:
-            address: the thread and the step.
-            thread: the name of the new thread.
-            update: changes of the state to begin with; a plan may be a list of titles.
-            node: after which node to go on with the changes, where that is not clear.
-        """
-        return self._wait(self.afork(address, thread=thread, update=update, node=node))
-
     def threads(self, **wanted: Any) -> list[Any]:
         """List threads, as `saver.threads` does, but one that a run has as `running`; `holder` says whose it is.
 
@@ -260,10 +232,6 @@ class Agent:
             return listed(self.saver, **wanted)
         found = self._wait(_names(self.saver))
         return list(dict.fromkeys(found))
-
-    def history(self, thread: str) -> Timeline:
-        """Give the timeline of a thread."""
-        return Timeline(self.saver, str(thread))
 
     def _line(self, progress: bool) -> Line | None:  # noqa: FBT001  handed on as it was given
         return Line(budget=self.kit.budget) if progress else None
@@ -295,22 +263,6 @@ class Agent:
             stop()
 
 
-def _named(thread: Any) -> str:
-    """Give the name of a thread: any text or number."""
-    if not str(thread):
-        raise SetupError("a thread needs a name; without thread= it gets one")
-    return str(thread)
-
-
-def _written(update: Mapping[str, Any] | Patch | None) -> dict[str, Any]:
-    """Give the changes as records; a plan may be written as titles, and then replaces the one there is."""
-    changes = dict(update.changes if isinstance(update, Patch) else update or {})
-    plan = changes.get("plan", ())
-    if any(isinstance(step, str) or "id" not in step for step in plan):
-        changes["plan"] = Patch().replace_plan(plan).changes["plan"]
-    return changes
-
-
 def _known(review: ReviewPolicy, tools: Toolbox) -> ReviewPolicy:
     """Refuse a policy about a tool that is none: with a slip of the pen nobody would be asked."""
     for name in (*review.tools, *review.never_for):
@@ -319,16 +271,27 @@ def _known(review: ReviewPolicy, tools: Toolbox) -> ReviewPolicy:
     return review
 
 
-def _composer(context: Context | None, embeddings: Embeddings | None) -> Composer:
-    return Composer(context or Context(), Similarity(embeddings) if embeddings else None)
+def _composer(context: Context, embeddings: Embeddings | None) -> Composer:
+    return Composer(context, Similarity(embeddings) if embeddings else None)
+
+
+def _check_ledger(saver: Any, keeper: Any, tools: Toolbox) -> None:
+    """Refuse tools whose effects nobody would note."""
+    risky = [tool.name for tool in tools if tool.has_effect]
+    if keeper is None and risky:
+        msg = (
+            f"{risky[0]!r} has effects, and {type(saver).__name__} keeps no ledger of them: pass"
+            " ledger='sqlite:///effects.db', or use saver='sqlite:///agent.db'"
+        )
+        raise SetupError(msg, tools=risky)
 
 
 def _cadence(checkpoint: str, tools: Toolbox) -> str:
     """Refuse to save seldom where a crash would make an effect happen twice."""
-    if checkpoint not in ("step", "iteration", "phase"):
-        raise SetupError(f"checkpoint={checkpoint!r} is none of 'step', 'iteration', 'phase'")
-    risky = [tool.name for tool in tools if tool.risk != "read_only"]
-    if checkpoint != "step" and risky:
+    if checkpoint not in ("step", "async", "iteration", "phase"):
+        raise SetupError(f"checkpoint={checkpoint!r} is none of 'step', 'async', 'iteration', 'phase'")
+    risky = [tool.name for tool in tools if tool.has_effect]
+    if checkpoint in ("iteration", "phase") and risky:
         msg = f"with checkpoint={checkpoint!r} a crash would run {risky[0]!r} twice; keep 'step', which is the default"
         raise SetupError(msg, tools=risky)
     return checkpoint

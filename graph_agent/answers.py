@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,12 +16,17 @@ from graph_agent.errors import (
     ToolError,
     UnknownReviewError,
 )
-from graph_agent.nodes.review import said, schema_of
+from graph_agent.nodes.doubt import reviews_of
+from graph_agent.nodes.review import ANSWERS, OF_DOUBT, said, schema_of
 from graph_agent.patch import canonical
 from graph_agent.run import Review, Run
-from graph_agent.tools import Toolbox
+from graph_agent.toolbox import Toolbox
 
 Answer = dict[str, Any]
+TAKES: Final = {
+    "question": "a question takes an answer: respond={id: text}",
+    "in_doubt": "what is in doubt takes done={id: result}, not_done=id (it is begun again) or abandon=id",
+}
 Ids = str | Review | Iterable[str | Review]
 
 
@@ -31,14 +36,20 @@ def gathered(
     reject: Ids | Mapping[str, str] = (),
     edit: Mapping[str, Mapping[str, Any]] | None = None,
     respond: Mapping[str, str] | None = None,
+    done: Ids | Mapping[str, str] = (),
+    not_done: Ids = (),
+    abandon: Ids = (),
 ) -> dict[str, Answer]:
     """Put the answers of a call together, by the id of the review; two for one review are refused."""
-    messages = reject if isinstance(reject, Mapping) else dict.fromkeys(_ids("reject", reject), "")
     for name, given in (("edit", edit), ("respond", respond)):
         if not isinstance(given or {}, Mapping):
             raise InvalidAnswerError(f"{name}={given!r} names no review; write {name}={{review.id: …}}")
     answers: list[tuple[str, Answer]] = [(key, {"type": "approve"}) for key in _ids("approve", approve)]
-    answers += [(key, {"type": "reject", **({"message": text} if text else {})}) for key, text in messages.items()]
+    for kind, told in (("reject", reject), ("done", done)):
+        messages = told if isinstance(told, Mapping) else dict.fromkeys(_ids(kind, told), "")
+        answers += [(key, {"type": kind, **({"message": text} if text else {})}) for key, text in messages.items()]
+    for kind, named in (("not_done", not_done), ("abandon", abandon)):
+        answers += [(key, {"type": kind}) for key in _ids(kind, named)]
     edits = {key: {"name": "", "args": dict(args)} for key, args in (edit or {}).items()}
     answers += [(key, {"type": "edit", "edited_action": edited}) for key, edited in edits.items()]
     answers += [(key, {"type": "respond", "message": text}) for key, text in (respond or {}).items()]
@@ -86,14 +97,13 @@ def expired(run: Run, now: float) -> dict[str, Answer]:
 
 
 def _checked(answer: Answer, review: Review, tools: Toolbox) -> Answer:
-    if review.kind not in ("tool_approval", "question"):
+    if review.kind not in ANSWERS:
         return answer
     try:
-        fitting: Answer = TypeAdapter(schema_of(review.tool, tools)).validate_python(answer)
+        fitting: Answer = TypeAdapter(schema_of(review.kind, review.tool, tools)).validate_python(answer)
     except ValidationError as error:
         first = error.errors()[0]
-        wanted = review.kind == "question" and first["type"] == "union_tag_invalid"
-        why = "a question takes an answer: respond={id: text}" if wanted else first["msg"]
+        why = TAKES.get(review.kind, first["msg"]) if first["type"] == "union_tag_invalid" else first["msg"]
         raise InvalidAnswerError(f"review {review.id}: {why}", review=review.id) from error
     return fitting
 
@@ -101,15 +111,15 @@ def _checked(answer: Answer, review: Review, tools: Toolbox) -> Answer:
 def _repeated(key: str, answer: Answer, run: Run, tools: Toolbox) -> None:
     """Let an answer pass that was given before; refuse a different one, with who, when and what."""
     for call in run.state.get("calls", ()):
-        settled = call.get("review") or {}
-        if settled.get("id") != key:
+        settled = next((one for one in reviews_of(call) if one["id"] == key), None)
+        if settled is None:
             continue
         if "answer" not in settled:
             raise OpenThreadError(
                 f"review {key} was answered, and thread {run.thread!r} crashed before it acted on that; resume it"
                 " without an answer", thread=run.thread, review=key,
             )  # fmt: skip
-        if settled["answer"] == answer["type"] and _says_the_same(answer, call, tools):
+        if settled["answer"] == answer["type"] and _says_the_same(answer, call, settled, tools):
             return
         raise SettledReviewError(
             f"review {key} was settled: {settled['answer']} by {settled.get('by')} at {settled.get('at')};"
@@ -120,7 +130,9 @@ def _repeated(key: str, answer: Answer, run: Run, tools: Toolbox) -> None:
     raise UnknownReviewError(f"thread {run.thread!r} has no review {key!r}; open are: {known}", review=key)
 
 
-def _says_the_same(answer: Answer, call: Mapping[str, Any], tools: Toolbox) -> bool:
+def _says_the_same(answer: Answer, call: Mapping[str, Any], settled: Mapping[str, Any], tools: Toolbox) -> bool:
+    if answer["type"] in OF_DOUBT:
+        return answer.get("message") == settled.get("message")
     if answer["type"] == "edit":
         args = answer["edited_action"]["args"]
         with suppress(ToolError):

@@ -186,7 +186,8 @@ def _artifacts(view: View, step: str) -> list[Item]:
     for position, artifact in enumerate(view.get("artifacts", ())):
         text = artifact.get("text") or results.get(artifact.get("source", ""), "")
         if artifact.get("step", "") == step and utf8_bytes(text) > NOTE_BYTES:
-            label = f"[{artifact['id']}, {artifact.get('trust', 'untrusted')}] "
+            size = f", {artifact['bytes']} bytes" if artifact.get("beside") else ""
+            label = f"[{artifact['id']}, {artifact.get('trust', 'untrusted')}{size}] "
             items.append(Item(artifact["id"], label + text, "artifact", Tier.STEP, position=position))
     return items
 
@@ -224,7 +225,7 @@ def _said(view: View) -> list[Message]:
     step = current_step(plan)
     following = {step["id"]} if step else {step["id"] for step in plan if step.get("status") != "dropped"}
     following.add("")  # a note of no step is of all
-    results = {call["id"]: call.get("result", "") for call in view.get("calls", ())}
+    results = {call["id"]: _outcome(call) for call in view.get("calls", ())}
     notes = [
         {**_plain(note), "content": _told(results[note["tool_call_id"]], note["tool_call_id"])}
         if note.get("tool_call_id") in results
@@ -233,6 +234,12 @@ def _said(view: View) -> list[Message]:
         if note.get("step", "") in following
     ]
     return [*map(_plain, view.get("messages", ())), *notes]
+
+
+def _outcome(call: Mapping[str, Any]) -> str:
+    """Give a result, and how it came about if the call was not simply made."""
+    rule = f"\n({call['rule']})" if call.get("rule") else ""
+    return f"{call.get('result', '')}{rule}"
 
 
 def _told(result: str, call: str) -> str:

@@ -104,7 +104,7 @@ class Driver:
 
     async def _segment(self, thread: str, given: Any, control: RunControl) -> AsyncGenerator[tuple[str, Event]]:
         """Run until the thread stands, or until it is time for a checkpoint."""
-        durability = "sync" if self._checkpoint == "step" else "exit"
+        durability = {"step": "sync", "async": "async"}.get(self._checkpoint, "exit")
         steps = self.graph.astream(
             given, self.config(thread), stream_mode="tasks", version="v2", durability=durability, control=control
         )
@@ -114,7 +114,7 @@ class Driver:
                     event = event_of(thread, part["data"])
                     if event is not None:
                         yield part["data"]["id"], event
-                    if self._checkpoint != "step" and isinstance(event, Finished) and self._is_due(event):
+                    if durability == "exit" and isinstance(event, Finished) and self._is_due(event):
                         control.request_drain("checkpoint")
         except GraphDrained:
             return
@@ -127,25 +127,46 @@ class Driver:
         """Give the input of a new goal; a thread that is not at rest takes it only if told to give up what it does."""
         if run.status in ("waiting", "crashed") and not supersede:
             self._refuse(run)
+        said = f"m-{hashed(goal, str(len(run.state.get('messages', ()))))}"
+        return {
+            "schema_version": self.migrations.version,
+            "goal": clean(goal), "turn": run.state.get("turn", 0) + 1, "phase": "planning", "halt": None, "answer": "",
+            "messages": [{"id": said, "role": "user", "content": clean(goal), "at": self.kit.now()}],
+            **self._given_up(run, by),
+            "plan": [{"id": step["id"], "status": "dropped"} for step in run.state.get("plan", ())],
+        }  # fmt: skip
+
+    def _given_up(self, run: Run, by: str) -> dict[str, Any]:
+        """Take in what tasks of an unfinished step have ended with, and give up what is outstanding."""
         ended = [result for result in run.finished.values() if result]
         told = [call for result in ended for call in result.get("calls", ())]
         calls = upsert(run.state.get("calls", ()), told)
         left = outstanding(calls)
         news = [call for call in calls if call["id"] in {one["id"] for one in told} and call not in left]
-        said = f"m-{hashed(goal, str(len(run.state.get('messages', ()))))}"
         return {
-            "schema_version": self.migrations.version,
-            "goal": clean(goal), "phase": "planning", "halt": None, "answer": "",
-            "messages": [{"id": said, "role": "user", "content": clean(goal), "at": self.kit.now()}],
-            "calls": [*news, *(self._given_up(call, by) for call in left)],
+            "calls": [*news, *(self._not_run(call, by) for call in left)],
             "failures": [failure for result in ended for failure in result.get("failures", ())],
             "questions": [
                 {"id": q["id"], "status": "superseded"} for q in run.state.get("questions", ()) if q["status"] == "open"
             ],
-            "plan": [{"id": step["id"], "status": "dropped"} for step in run.state.get("plan", ())],
-        }  # fmt: skip
+        }
 
-    def _given_up(self, call: Mapping[str, Any], by: str) -> dict[str, Any]:
+    def resting(self, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
+        """Give what brings a thread to rest: what it was doing is given up, if that is wanted."""
+        if run.status == "done":
+            return {}
+        if run.status in ("waiting", "crashed") and not supersede:
+            self._refuse(run)
+        halt = {"kind": "stopped", "node": "reflect", "reason": f"{by} took effects back"}
+        return {**self._given_up(run, by), "phase": "stopped", "halt": halt}
+
+    async def note(self, run: Run, changes: Mapping[str, Any]) -> None:
+        """Write something into a thread that is at rest, or comes to rest by it."""
+        if changes:
+            self.kit.checker.check("note", changes)
+            await self.graph.aupdate_state(self.config(run.thread), dict(changes), as_node="answer")
+
+    def _not_run(self, call: Mapping[str, Any], by: str) -> dict[str, Any]:
         """Record that a call is not made any more, and who said so, in the place of an answer if it waits for one."""
         given_up = {**call, "status": "superseded", "seen": True, "result": "not run: new input", "by": by}
         if "review" in call and "answer" not in call["review"]:

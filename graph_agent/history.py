@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, cast
 
-from checkpointers import History
+from checkpointers import History, Ledger, Saver, timeline
 from checkpointers.step import Step
+from graph_agent.artifacts import beginning, wanted, with_texts
 from graph_agent.context import again, digest_of
+from graph_agent.policies import Budget
 from graph_agent.slicing import Message
 
 LISTS: Final = (
@@ -36,6 +38,7 @@ class Moment(Step):
     """One step of an agent's thread."""
 
     __slots__ = ()
+    _timeline: Steps
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -62,16 +65,38 @@ class Moment(Step):
         source = self._timeline.by_id.get(record["checkpoint"])
         # A state that was not saved, or was dropped since, is told as its neighbour has it; `exact` is then false.
         view = self._timeline.values_of(source) if source else self.values
-        messages = again(view, record, self.values.get("prompts", {}).get(record["prompt"], ""))
+        messages = again(self._timeline.whole(view), record, self.values.get("prompts", {}).get(record["prompt"], ""))
         items = [(kind, key, reason) for kind, key, reason, _ in record["items"]]
         exact = digest_of(messages) == record["digest"]
         return Shown(messages, items, record["left_out"], record["left_out_bytes"], record["budget"], exact)
+
+
+class Steps(timeline.Timeline):
+    """The stored steps of an agent's thread, and the bodies that stand beside them."""
+
+    ledger: Ledger | None = None
+
+    def whole(self, view: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Give the artifacts that a model was shown the text that is kept beside the state."""
+        if self.ledger is None:
+            return view
+        room = Budget.of(view.get("budget") or {}).max_artifact_bytes_in_context
+        bodies = {one["id"]: self.ledger.body(self.thread, one["hash"], 0, room) for one in wanted(view, room)}
+        sizes = {one["id"]: one["bytes"] for one in wanted(view, room)}
+        return with_texts(view, {name: beginning(data, sizes[name]) for name, data in bodies.items()})
 
 
 class Timeline(History):
     """The steps of an agent's thread; each knows what the model was shown and what was written."""
 
     step_type: ClassVar[type[Step]] = Moment
+    timeline_type = Steps
+    _timeline: Steps
+
+    def __init__(self, saver: Any, thread: str, *, ns: str = "", ledger: Ledger | None = None) -> None:
+        """List the steps; `ledger` is where large results are kept, that of a saver of ours by default."""
+        super().__init__(saver, thread, ns=ns)
+        self._timeline.ledger = saver.ledger if ledger is None and isinstance(saver, Saver) else ledger
 
     def __iter__(self) -> Iterator[Moment]:
         """Go through the steps, oldest first."""

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from graph_agent.context import Composer
+from graph_agent.ledger import Effects
 from graph_agent.models import Model
 from graph_agent.patch import Checker
 from graph_agent.policies import Budget, Deadline, Retry, ReviewPolicy
-from graph_agent.tools import Toolbox
+from graph_agent.toolbox import Toolbox
 
 LONGEST_NAP: Final = 3_600.0
 Sleep = Callable[[float], Awaitable[None]]
@@ -22,7 +23,11 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """Everything that is the same for every step of an agent; `fence` raises if a thread was taken over."""
+    """Everything that is the same for every step of an agent.
+
+    `fence` raises if a thread was taken over; `stored` waits for a step to be; results over `inline` bytes are kept
+    beside the state.
+    """
 
     model: Model
     tools: Toolbox
@@ -33,10 +38,13 @@ class Kit:
     review: ReviewPolicy = field(default_factory=ReviewPolicy)
     retry: Retry = field(default_factory=Retry)
     deadline: Deadline = field(default_factory=Deadline)
+    effects: Effects = field(default_factory=lambda: Effects(None, clock=time.time))
+    inline: int = 2_048
     clock: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
     sleep: Sleep = asyncio.sleep
     fence: Callable[[str], None] = lambda _: None
+    stored: Callable[[Where], Awaitable[None]] | None = None
 
     def now(self) -> str:
         """Give the time as it is written into records."""
@@ -53,6 +61,11 @@ class Kit:
         left = None if ends is None else max(0.0, ends - self.clock())
         return min((limit for limit in (seconds, left) if limit is not None), default=None)
 
+    async def settled(self, where: Where) -> None:
+        """Wait until the step that decided on a call is stored: nothing is done that nobody would remember."""
+        if self.stored is not None:
+            await self.stored(where)
+
     async def wait_until(self, moment: float | None) -> None:
         """Wait until a moment that may have passed while nothing ran."""
         if moment is not None and (left := moment - self.clock()) > 0:
@@ -66,8 +79,11 @@ class Where:
     thread: str
     checkpoint: str
     task: str
+    ns: str = ""
+    durability: str = "sync"
 
     @classmethod
-    def of(cls, info: Any) -> Where:
-        """Read what LangGraph says of the task."""
-        return cls(info.thread_id or "", info.checkpoint_id, info.task_id)
+    def of(cls, info: Any, durability: str) -> Where:
+        """Read what LangGraph says of the task; the last part of its namespace is the task's own."""
+        ns, _, _ = info.checkpoint_ns.rpartition("|")
+        return cls(info.thread_id or "", info.checkpoint_id, info.task_id, ns, durability)

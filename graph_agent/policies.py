@@ -199,9 +199,11 @@ class Deadline:
 class Context:
     """How much of the state a model is shown, in bytes of text; `turns` of the conversation always stay.
 
-    With `tokens`, the budget is in tokens instead, counted as the model's usage reports have calibrated them.
+    With `tokens`, the budget is in tokens instead, counted as the model's usage reports have calibrated them. Results
+    of more than `inline` bytes stand beside the state, which has their beginning.
     """
 
     bytes: int = 24_000
     tokens: int | None = None
     turns: int = 5
+    inline: int = 2_048

@@ -15,9 +15,14 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from checkpointers import CheckpointerError, LeaseLostError, Saver, StorageError, ThreadBusyError, open_saver, session
 from checkpointers.lease import POLICIES, IfBusy, Lease, this_process
 from checkpointers.official import borrowed
+from checkpointers.operations.common import config_of
 from graph_agent.errors import OpenThreadError, SetupError
+from graph_agent.kit import Where
 
 HINT: Final = "wait for it (if_busy='enqueue'), or take it over (if_busy='interrupt' or 'rollback')"
+FIRST_LOOK: Final = 0.002
+LONGEST_LOOK: Final = 0.25
+LONGEST_WAIT: Final = 60.0
 _RUNNING: Final[dict[tuple[Hashable, str, bytes | None], datetime]] = {}
 
 
@@ -29,6 +34,35 @@ def saver_of(given: Any) -> Any:
         msg = f"saver={given!r} is no LangGraph saver; pass one, or an address such as 'sqlite:///agent.db'"
         raise SetupError(msg)
     return given if _is_async(given) else borrowed(given)
+
+
+def keeper_of(saver: Any, ledger: Any) -> Saver | None:
+    """Give the saver of ours that keeps ledger and bodies: the agent's own, or one beside it; None if there is none."""
+    if isinstance(saver, Saver):
+        if ledger is not None:
+            raise SetupError("a saver of ours keeps the ledger itself; leave ledger= out")
+        return saver
+    keeper = open_saver(ledger) if isinstance(ledger, str) else ledger
+    if keeper is not None and not isinstance(keeper, Saver):
+        raise SetupError(
+            f"ledger={ledger!r} is no saver of ours; pass one, or an address such as 'sqlite:///effects.db'"
+        )
+    return keeper
+
+
+async def stored(saver: Any, where: Where) -> None:
+    """Wait until the checkpoint that a task works from is stored, where LangGraph does not."""
+    if where.durability == "sync":
+        return
+    if where.durability == "exit":
+        raise SetupError("durability='exit' stores nothing before a run ends: an effect would be forgotten by a crash")
+    config = config_of(where.thread, where.ns, where.checkpoint)
+    pause, left = FIRST_LOOK, LONGEST_WAIT
+    while await saver.aget_tuple(config) is None:
+        if left <= 0:
+            raise StorageError(where.thread, f"the step that decided on a call was not stored in {LONGEST_WAIT:g} s")
+        await asyncio.sleep(pause)
+        left, pause = left - pause, min(2 * pause, LONGEST_LOOK)
 
 
 def loop_of(saver: Any) -> asyncio.AbstractEventLoop | None:

@@ -59,7 +59,7 @@ class Question(TypedDict, total=False):
 
 @strict
 class Artifact(TypedDict, total=False):
-    """What a tool returned, verbatim."""
+    """What a tool returned, verbatim; a large one stands `beside` the state, by its hash."""
 
     id: Required[str]
     type: str
@@ -67,6 +67,7 @@ class Artifact(TypedDict, total=False):
     text: str
     bytes: int
     hash: str
+    beside: bool
     source: str
     trust: Trust
     step: str
@@ -154,6 +155,9 @@ class Call(TypedDict, total=False):
     attempts: int
     retry_at: float
     result: str
+    body: dict[str, Any]
+    rule: str
+    turn: int
     by: str
     patch: dict[str, Any]
     seen: bool
@@ -237,6 +241,7 @@ class AgentState(TypedDict, total=False):
 
     schema_version: Annotated[int, latest]
     goal: Annotated[str, latest]
+    turn: Annotated[int, latest]
     constraints: Annotated[list[str], latest]
     budget: Annotated[dict[str, Any], merge]
     usage: Annotated[Counters, tally]

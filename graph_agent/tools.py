@@ -1,36 +1,41 @@
-"""Tools: what the agent can do, with what risk; and the only place that calls one."""
+"""Tools: what the agent can do, with what risk, what makes two calls the same, how to find out, how to take it back."""
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import functools
 import inspect
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
-from langchain_core.tools import BaseTool, StructuredTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_core.tools import BaseTool, StructuredTool, create_schema_from_function
 from pydantic import BaseModel, ValidationError
 
 from graph_agent.errors import SetupError, ToolError
-from graph_agent.patch import Patch, canonical, clean, unkeepable
+from graph_agent.patch import Patch, canonical, clean, hashed, unkeepable
 from graph_agent.policies import Retry, check_risks
+from graph_agent.running import in_time, on_thread, run
 
 F = TypeVar("F", bound=Callable[..., Any])
 Risk = str
 UNKNOWN_RISK: Final = "external_action"  # of a tool whose author did not say: a person looks, nothing is repeated
+KEY: Final = "idempotency_key"
+RESULT: Final = "result"
+OncePer = Iterable[str] | Literal["call"]
+
+
+class NotDone:
+    """What a probe answers when the effect was not made."""
+
+    def __repr__(self) -> str:
+        return "NOT_DONE"
+
+
+NOT_DONE: Final = NotDone()
 
 
 class InvalidArgumentsError(ToolError):
     """Arguments that the tool's signature does not take; the model is told, and may try again."""
-
-
-class MayStillRunError(ToolError):
-    """A call that passed its deadline and could not be stopped: whether it happens is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,36 @@ class Tool:
     schema: BaseTool
     risk: Risk
     function: Callable[..., Any] | None = None
-    once_per: tuple[str, ...] = ()
+    once_per: tuple[str, ...] | Literal["call"] = ()
     retry: Retry | None = None
     deadline: float | None = None
+    probe: Callable[..., Any] | None = None
+    compensate: Callable[..., Any] | None = None
+
+    @property
+    def has_effect(self) -> bool:
+        """Tell whether a call may change the world, and is noted in the ledger."""
+        return self.risk != "read_only"
+
+    @functools.cached_property
+    def takes_key(self) -> bool:
+        """Tell whether whoever carries it out knows a repeated call by its key."""
+        if self.function is not None:
+            return KEY in inspect.signature(self.function).parameters
+        return KEY in self.schema.args
+
+    def identity(self, args: Mapping[str, Any], call: str) -> str:
+        """Give what two calls have in common that are the same effect: `once_per` says which arguments count."""
+        if self.once_per == "call":
+            return hashed(call, length=32)
+        model = self.arguments
+        whole = model.model_validate(dict(args)).model_dump(mode="json") if model and not self._wants_key else args
+        return hashed(canonical({name: whole.get(name) for name in self.once_per or sorted(whole)}), length=32)
+
+    @functools.cached_property
+    def _wants_key(self) -> bool:
+        """Tell whether the arguments cannot be checked without a key: a tool of others that has it among them."""
+        return self.arguments is not None and KEY in self.arguments.model_fields
 
     @property
     def name(self) -> str:
@@ -81,73 +113,38 @@ class Tool:
         model = self.arguments
         if model is None:
             return dict(args)
-        unknown = set(args) - set(model.model_fields)
-        if unknown and model.model_config.get("extra") != "allow":
-            names = ", ".join(model.model_fields) or "no arguments"
+        known = [name for name in model.model_fields if name != KEY]
+        unknown = set(args) - set(known)
+        if unknown and (model.model_config.get("extra") != "allow" or KEY in unknown):
+            names = ", ".join(known) or "no arguments"
             raise InvalidArgumentsError(f"{self.name} has no argument {min(unknown)!r}; it takes {names}")
         try:
-            return model.model_validate(dict(args)).model_dump(mode="json", exclude_unset=True)
+            placeholder = {KEY: ""} if self._wants_key else {}
+            checked = model.model_validate({**args, **placeholder}).model_dump(mode="json", exclude_unset=True)
+            return {name: value for name, value in checked.items() if name != KEY}
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise InvalidArgumentsError(f"{self.name}: {place}: {first['msg']}") from error
 
-    async def run(self, args: Mapping[str, Any], deadline: float | None) -> Any:
-        """Call it with checked arguments; a sync tool runs on a thread of its own."""
-        given = dict(args) if self.function is None else self._typed(args)
+    async def run(self, args: Mapping[str, Any], deadline: float | None, key: str = "") -> Any:
+        """Call it with checked arguments, and the key of the effect if it takes that; a sync one on its own thread."""
+        more = {KEY: key} if self.takes_key else {}
         try:
+            if self.function is not None:
+                return await run(self.name, self.function, {**self._typed(args), **more}, deadline)
+            given = {**args, **more}
             if self._is_async():
-                made = self.schema.ainvoke(given) if self.function is None else self.function(**given)
-                return await self._in_time(made, deadline)
-            if self.function is None:
-                return await self._on_thread(lambda: self.schema.invoke(given), deadline)
-            return await self._on_thread(functools.partial(self.function, **given), deadline)
+                return await in_time(self.name, self.schema.ainvoke(given), deadline)
+            return await on_thread(self.name, lambda: self.schema.invoke(given), deadline)
         except (SystemExit, KeyboardInterrupt) as end:
             raise ToolError(f"{self.name} tried to end the program: {end!r}") from end
 
     def _is_async(self) -> bool:
         """Tell whether it can be stopped; LangChain's own async twin of a sync tool is a thread, which cannot."""
-        if self.function is not None:
-            return inspect.iscoroutinefunction(self.function)
         if hasattr(self.schema, "coroutine"):
             return self.schema.coroutine is not None
         return type(self.schema)._arun is not BaseTool._arun  # noqa: SLF001  its way to say so
-
-    async def _in_time(self, work: Awaitable[Any], deadline: float | None) -> Any:
-        limit = asyncio.timeout(deadline)
-        try:
-            async with limit:
-                return await work
-        except TimeoutError as error:
-            if limit.expired():
-                raise TimeoutError(f"{self.name} passed its deadline of {deadline:g} s") from error
-            raise
-
-    async def _on_thread(self, work: Callable[[], Any], deadline: float | None) -> Any:
-        """Run what cannot be stopped where it holds up nobody: a pool would be full of calls that hang."""
-        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-        ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-
-        def tell(result: Any, error: BaseException | None) -> None:
-            if not ended.done():
-                ended.set_result((result, error))
-
-        def run() -> None:
-            try:
-                outcome: tuple[Any, BaseException | None] = context.run(work), None
-            except BaseException as error:  # noqa: BLE001  raised again where the call is awaited
-                outcome = None, error
-            with suppress(RuntimeError):  # the loop has ended: nobody waits
-                loop.call_soon_threadsafe(tell, *outcome)
-
-        threading.Thread(target=run, name=f"tool {self.name}", daemon=True).start()
-        done, _ = await asyncio.wait({ended}, timeout=deadline)
-        if not done:
-            raise MayStillRunError(f"{self.name} passed its deadline of {deadline:g} s and may still be running")
-        result, error = ended.result()
-        if error is not None:
-            raise error
-        return result
 
     def _typed(self, args: Mapping[str, Any]) -> dict[str, Any]:
         model = self.arguments
@@ -163,9 +160,11 @@ def tool(function: F, /) -> Tool: ...
 def tool(
     *,
     risk: Risk = ...,
-    once_per: Iterable[str] = ...,
+    once_per: OncePer = ...,
     retry: Retry | None = ...,
     deadline: float | None = ...,
+    probe: Callable[..., Any] | None = ...,
+    compensate: Callable[..., Any] | None = ...,
     name: str | None = ...,
 ) -> Callable[[F], Tool]: ...
 
@@ -175,9 +174,11 @@ def tool(
     /,
     *,
     risk: Risk = UNKNOWN_RISK,
-    once_per: Iterable[str] = (),
+    once_per: OncePer = (),
     retry: Retry | None = None,
     deadline: float | None = None,
+    probe: Callable[..., Any] | None = None,
+    compensate: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Any:
     """Make a tool of a function, sync or async, typed by its signature and described by its docstring.
@@ -186,81 +187,64 @@ def tool(
         function: the function, when used without parentheses.
         risk: `read_only`, `write_local`, `external_action` or `irreversible`; reviews and retries depend on it. A tool
             whose risk is not said is taken for an `external_action`.
-        once_per: the arguments that make two calls the same effect.
-        retry: how to try again; without it only `read_only` tools are tried again.
+        once_per: the arguments that make two calls of a plan step the same effect, all of them unless it says which;
+            `"call"` makes each call of the model an effect of its own.
+        retry: how to try again; without it only tools that are `read_only` or take a key are tried again.
         deadline: seconds that one call may take.
+        probe: `probe(key, args)` finds out whether an effect was made: gives its result, or `NOT_DONE`. It is asked
+            when a process died between an effect and its record.
+        compensate: takes the effect back; it is given those of the call's arguments that it names, and `result` and
+            `idempotency_key` if it names them. A `Tool` has a risk of its own.
         name: what the model calls it by; the function's name by default.
     """
     check_risks(risk)
 
     def make(function: Callable[..., Any]) -> Tool:
-        known = inspect.signature(function).parameters
-        for argument in once_per:
-            if argument not in known:
-                raise SetupError(f"once_per names {argument!r}, which {function.__name__} does not take", name=argument)
-        return Tool(_schema(function, name), risk, function, tuple(once_per), retry, deadline)
+        schema = _schema(function, name)
+        same, undo = once_per_of(schema, once_per), compensation_of(schema, compensate)
+        return Tool(schema, risk, function, same, retry, deadline, probe, undo)
 
     return make if function is None else make(function)
 
 
+def once_per_of(schema: BaseTool, names: OncePer) -> tuple[str, ...] | Literal["call"]:
+    """Take the names of arguments that make two calls the same; raises `SetupError` for one that is none."""
+    if names == "call":
+        return "call"
+    if isinstance(names, str):
+        raise SetupError(f"once_per={names!r} is one name; write once_per=({names!r},)", name=names)
+    for argument in names:
+        if argument not in schema.args or argument == KEY:
+            raise SetupError(f"once_per names {argument!r}, which {schema.name} does not take", name=argument)
+    return tuple(names)
+
+
+def compensation_of(schema: BaseTool, compensate: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Refuse a compensation that needs what there will not be."""
+    if compensate is None:
+        return None
+    function = compensate.function if isinstance(compensate, Tool) else compensate
+    if function is None:
+        raise SetupError(f"compensate of {schema.name} is a tool without a function; wrap it in one", tool=schema.name)
+    for name, one in inspect.signature(function).parameters.items():
+        if name not in (*schema.args, RESULT, KEY) and one.default is one.empty and one.kind is not one.VAR_KEYWORD:
+            msg = f"compensate of {schema.name} needs {name!r}; it is given the call's arguments, 'result' and {KEY!r}"
+            raise SetupError(msg, tool=schema.name, name=name)
+    return compensate
+
+
 def _schema(function: Callable[..., Any], name: str | None) -> BaseTool:
     described = inspect.getdoc(function) or f"{function.__name__}{inspect.signature(function)}"
-    given = {"coroutine": function} if inspect.iscoroutinefunction(function) else {"func": function}
-    return StructuredTool.from_function(name=name or function.__name__, description=described, **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"coroutine" if inspect.iscoroutinefunction(function) else "func": function}
+    name = name or function.__name__
+    if KEY in inspect.signature(function).parameters:  # not the model's to say
+        hidden = (KEY, "run_manager", "callbacks")
+        given["args_schema"] = create_schema_from_function(name, function, filter_args=hidden)
+    return StructuredTool.from_function(name=name, description=described, **given)
 
 
-class Toolbox:
-    """The tools of an agent, by name; the only caller of a tool."""
-
-    def __init__(self, tools: Iterable[Tool | BaseTool | Callable[..., Any]] = ()) -> None:
-        """Take tools, LangChain tools, or plain functions; whose risk is not said, is an `external_action`."""
-        self._tools: dict[str, Tool] = {}
-        if isinstance(tools, Tool | BaseTool):
-            raise SetupError(f"tools={tools.name} is one tool; write tools=[{tools.name}]")
-        for one in tools:
-            self.add(one)
-
-    def add(self, one: Tool | BaseTool | Callable[..., Any], *, risk: Risk | None = None, **options: Any) -> Toolbox:
-        """Add a tool; of a LangChain tool or a plain function, say the risk here."""
-        if not isinstance(one, Tool):
-            risk = UNKNOWN_RISK if risk is None else risk
-            check_risks(risk)
-            one = Tool(one, risk, **options) if isinstance(one, BaseTool) else tool(risk=risk, **options)(one)
-        if one.name in self._tools:
-            raise SetupError(f"there are two tools called {one.name!r}", tool=one.name)
-        self._tools[one.name] = one
-        return self
-
-    def __iter__(self) -> Any:
-        return iter(self._tools.values())
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tools
-
-    def get(self, name: str) -> Tool:
-        """Give a tool by name; raises `ToolError` that names those there are."""
-        found = self._tools.get(name)
-        if found is None:
-            raise ToolError(f"there is no tool {name!r}; the tools are {', '.join(self._tools) or 'none'}")
-        return found
-
-    def schemas(self) -> list[dict[str, Any]]:
-        """Give what a model is told about the tools."""
-        return [_offered(one) for one in self._tools.values()]
-
-    async def call(self, name: str, args: Mapping[str, Any], *, deadline: float | None) -> Outcome:
-        """Call a tool; whatever it raises comes out as it is."""
-        one = self.get(name)
-        result = await one.run(one.checked(args), one.deadline if one.deadline is not None else deadline)
-        return _outcome(result)
-
-
-@functools.lru_cache(maxsize=256)
-def _offered(one: Tool) -> dict[str, Any]:
-    return convert_to_openai_tool(one.schema)
-
-
-def _outcome(result: Any) -> Outcome:
+def outcome_of(result: Any) -> Outcome:
+    """Make what a function returned fit for the model and for the state."""
     patch = None
     if isinstance(result, Patch):
         return Outcome("(done)", result)

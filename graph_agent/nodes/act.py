@@ -50,6 +50,7 @@ class ActView(TypedDict, total=False):
     usage: dict[str, Any]
     budget: dict[str, Any]
     halt: dict[str, Any]
+    turn: int
 
 
 async def act(view: ActView, kit: Kit, where: Where) -> Patch:
@@ -99,6 +100,8 @@ def _call(one: Mapping[str, Any], index: int, *, view: ActView, kit: Kit, where:
         "id": key, "tool": one["name"], "args": args, "step": step["id"] if step else "",
         "hash": hashed(one["name"], canonical(args), length=16), "attempts": 0, "seen": False,
     }  # fmt: skip
+    if view.get("turn", 1) > 1:
+        call["turn"] = view["turn"]
     if odd:
         return {**call, "status": "failed", "result": f"error: {one['name']}: {odd[0]}: {odd[1]}"}
     if call["tool"] in (ASK_USER, REPLAN):

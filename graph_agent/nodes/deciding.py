@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from graph_agent.artifacts import beginning, wanted, with_texts
 from graph_agent.context import Composed
 from graph_agent.errors import BudgetSpentError
 from graph_agent.kit import Kit, Where
@@ -19,6 +20,7 @@ View = Mapping[str, Any]
 
 async def question(node: str, view: View, kit: Kit, where: Where) -> Composed:
     """Put together what a node asks, within what is left of the budget."""
+    view = await _whole(view, kit, where)
     scale = calibrated(decision["tokens"] for decision in view.get("decisions", ()) if "tokens" in decision)
     shrink = (view.get("halt") or {}).get("shrink", 1.0)
     budget = kit.budget_of(view)
@@ -35,6 +37,16 @@ async def question(node: str, view: View, kit: Kit, where: Where) -> Composed:
     if verdict.yes and budget.max_llm_tokens is not None and verdict.why.startswith("llm_tokens"):
         raise BudgetSpentError(verdict.why)
     return composed
+
+
+async def _whole(view: View, kit: Kit, where: Where) -> View:
+    """Give the artifacts that may be shown the text that is kept beside the state."""
+    room = kit.budget_of(view).max_artifact_bytes_in_context
+    texts: dict[str, str] = {}
+    for artifact in wanted(view, room):
+        data = await kit.effects.books.abody(where.thread, artifact["hash"], 0, room)
+        texts[artifact["id"]] = beginning(data, artifact["bytes"])
+    return with_texts(view, texts)
 
 
 def about(node: str, view: View, where: Where) -> dict[str, Any]:

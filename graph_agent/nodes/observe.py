@@ -69,9 +69,10 @@ def _learned(call: Call) -> Patch:
     by_user = call.get("status") == "answered"
     trust = "user" if by_user else "tool"
     what = f"{call['tool']}({canonical(call['args'])})"
+    whole = {"bytes": utf8_bytes(result), "hash": hashlib.sha256(result.encode()).hexdigest()}
     artifact = {
         "id": f"a-{call['id']}", "type": call["tool"], "summary": f"{what} → {_first(result)}",
-        "bytes": utf8_bytes(result), "hash": hashlib.sha256(result.encode()).hexdigest(), "source": call["id"],
+        **({**call["body"], "beside": True} if "body" in call else whole), "source": call["id"],
         "trust": trust, "step": call["step"],
     }  # fmt: skip
     fact = {"id": f"f-{hashed(call['id'])}", "text": f"{what} → {_first(result)}", "source": call["tool"],

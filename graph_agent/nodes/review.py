@@ -11,10 +11,11 @@ from typing_extensions import TypedDict
 
 from graph_agent.errors import ToolError
 from graph_agent.kit import Kit, Where
+from graph_agent.ledger import KIND
 from graph_agent.nodes.act import ASK_USER
 from graph_agent.nodes.road import Goto, Node
 from graph_agent.patch import Patch, canonical, clean, hashed, unkeepable
-from graph_agent.tools import Toolbox
+from graph_agent.toolbox import Toolbox
 
 
 class CallTask(TypedDict, total=False):
@@ -67,6 +68,25 @@ class Edit(_Signed):
     edited_action: EditedAction
 
 
+class Done(_Signed):
+    """It was done, with this result."""
+
+    type: Literal["done"]
+    message: NotRequired[str]
+
+
+class NotDone(_Signed):
+    """It was not done; it is begun again."""
+
+    type: Literal["not_done"]
+
+
+class Abandon(_Signed):
+    """Nobody knows, and it is not tried again."""
+
+    type: Literal["abandon"]
+
+
 class Expire(_Signed):
     """Nobody will answer any more: the time is up."""
 
@@ -74,7 +94,10 @@ class Expire(_Signed):
 
 
 Answer = Annotated[Approve | Reject | Respond | Edit | Expire, Discriminator("type")]
+DoubtAnswer = Annotated[Done | NotDone | Abandon | Expire, Discriminator("type")]
 QuestionAnswer = Annotated[Respond | Reject | Expire, Discriminator("type")]
+ANSWERS: Final = {"tool_approval": Answer, "question": QuestionAnswer, KIND: DoubtAnswer}
+OF_DOUBT: Final = ("done", "not_done", "abandon")
 STATUS: Final = {"reject": "rejected", "respond": "answered", "expire": "expired"}
 TOLD: Final = {
     "reject": "The user rejected this call. It was not run. Do not repeat it unless asked to.",
@@ -84,17 +107,17 @@ TOLD: Final = {
 
 async def review(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
     """Ask, and write down who answered what."""
-    answer = interrupt(payload(task["call"], where.thread), response_schema=schema_of(task["call"]["tool"], kit.tools))
-    return settle(task, answer, kit)
+    asks = payload(task["call"], where.thread)
+    return settle(task, interrupt(asks, response_schema=schema_of(asks["type"], asks["name"], kit.tools)), kit)
 
 
-def schema_of(tool: str, tools: Toolbox) -> Any:
+def schema_of(kind: str, tool: str, tools: Toolbox) -> Any:
     """Give the type of the answers that a call takes; one that is not saves nothing and may be given anew."""
 
     def fits(answer: dict[str, Any]) -> dict[str, Any]:
         return _fitting(tool, tools, answer)
 
-    return Annotated[QuestionAnswer if tool == ASK_USER else Answer, AfterValidator(fits)]
+    return Annotated[ANSWERS[kind], AfterValidator(fits)]
 
 
 def _fitting(tool: str, tools: Toolbox, answer: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +140,7 @@ def payload(call: Mapping[str, Any], thread: str) -> dict[str, Any]:
     asks = call["tool"] == ASK_USER
     about = {"thread": thread, "step": call.get("step", ""), "risk": call.get("risk", ""), "hash": call["hash"]}
     return {
-        "type": "question" if asks else "tool_approval",
+        "type": call["review"].get("kind") or ("question" if asks else "tool_approval"),
         "tool_call_id": call["id"],
         "name": call["tool"],
         "args": call["args"],
@@ -130,6 +153,9 @@ def settle(task: CallTask, answer: Mapping[str, Any], kit: Kit) -> tuple[Patch, 
     """Turn an answer into what happens next."""
     call, kind = task["call"], answer["type"]
     settled = {**call["review"], "answer": kind, "by": answer.get("by", "user"), "at": answer.get("at") or kit.now()}
+    if kind in OF_DOUBT:  # `tool` does what follows from it
+        changed = {"id": call["id"], "status": "approved", "review": settled | _said_of_it(answer)}
+        return Patch().add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
     if kind in ("approve", "edit"):
         changed = {"id": call["id"], "status": "approved", "review": settled}
         if kind == "edit":
@@ -143,6 +169,10 @@ def settle(task: CallTask, answer: Mapping[str, Any], kit: Kit) -> tuple[Patch, 
     if call["tool"] == ASK_USER:
         patch = patch.add("questions", _answered(call, kind, told, settled))
     return patch, "observe"
+
+
+def _said_of_it(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {"message": answer["message"]} if answer.get("message") else {}
 
 
 def said(answer: Mapping[str, Any]) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_type_hints
 
+from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Send
 
+from checkpointers import CheckpointerError
 from graph_agent.errors import BudgetSpentError, PatchError, PhaseError, SetupError
 from graph_agent.kit import Kit, Where
 from graph_agent.models import is_overflow
@@ -29,6 +31,7 @@ Goto = str | Send | list[Send]
 Result = Patch | tuple[Patch, Goto] | Mapping[str, Any]
 Body = Callable[[Any, Kit, Where], Awaitable[Result]]
 SMALLEST: Final = 1 / 8  # of the state: what is too long even then, is too long
+DURABILITY: Final = "__pregel_durability"
 PRESSURE_FLAG: Final = "budget_pressure"
 STANDING: Final = ("schema_version", "phase", "usage", "budget", "halt", "plan")
 
@@ -57,7 +60,7 @@ def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awa
     keys = node.reads(kit)
 
     async def run(state: dict[str, Any], runtime: Runtime[Any]) -> Any:
-        where = Where.of(runtime.execution_info)
+        where = Where.of(runtime.execution_info, get_config()["configurable"].get(DURABILITY, "async"))
         if node.decides and (spent := _spent(state, kit)):
             return dict(stopped(node.name, spent).changes)
         started = kit.clock()
@@ -69,8 +72,8 @@ def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awa
             patch = patch if isinstance(patch, Patch) else Patch(patch)
             changes = _settled(patch, node, state, kit, kit.clock() - started)
             return changes if goto is None else Command(update=changes, goto=goto)
-        except (GraphBubbleUp, PatchError, SetupError):
-            raise
+        except (GraphBubbleUp, PatchError, SetupError, CheckpointerError):
+            raise  # what could not be stored is no failure of the node: the thread stays where it is
         except Exception as error:
             if is_invalid_resume(error):
                 raise  # the answer was not one that the question takes: it is not saved, and may be given anew

@@ -1,4 +1,4 @@
-"""tool: one call, once; a failure is a result. An attempt that may be repeated is recorded before anybody waits."""
+"""tool: one call, and its effect once; a failure is a result. An attempt that may be repeated is recorded first."""
 
 from __future__ import annotations
 
@@ -7,45 +7,138 @@ from typing import Any, Final
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Send
 
+from graph_agent.artifacts import Kept, beside, kept
 from graph_agent.errors import PatchError, ToolError
 from graph_agent.kit import Kit, Where
+from graph_agent.ledger import Claim, Means, key_of
+from graph_agent.nodes.doubt import asked, effect_of, settled
 from graph_agent.nodes.review import CallTask
 from graph_agent.nodes.road import Goto, Node, failure
 from graph_agent.patch import Patch, clean
 from graph_agent.policies import Again
-from graph_agent.tools import MayStillRunError, Outcome
+from graph_agent.running import MayStillRunError, PassedDeadlineError
+from graph_agent.tools import NotDone, Outcome, Tool, outcome_of
 
 PROTECTED: Final = (
-    "schema_version", "goal", "constraints", "budget", "usage", "phase", "halt", "decisions", "calls", "prompts",
+    "schema_version", "goal", "turn", "constraints", "budget", "usage", "phase", "halt", "decisions", "calls",
+    "prompts",
 )  # fmt: skip
 COUNTED: Final = ("steps", "wall_time", "llm_tokens", "llm_calls", "tool_calls")
 
 
 async def tool(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
-    """Run the call; on trouble, decide whether it is worth another attempt."""
+    """Make the call, unless its effect was made before; on trouble, decide whether it is worth another attempt."""
     call = task["call"]
     await kit.wait_until(call.get("retry_at"))
     kit.fence(where.thread)  # here: what another run took over is not done by both
-    attempt, started = call.get("attempts", 0) + 1, kit.clock()
-    outcome = None
+    one = kit.tools.find(call["tool"])
+    if one is None or not one.has_effect:
+        return await _attempt(task, kit, where)
+    await kit.settled(where)
+    key = key_of(where.thread, call, one)
+    async with kit.effects.alone(key):
+        claim = await kit.effects.claim(where.thread, key, effect_of(call, where), Means.of(one, call))
+        return await _by_rule(claim, one, task, kit, where)
+
+
+async def _by_rule(claim: Claim, one: Tool, task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
+    """Do what the table says."""
+    if claim.rule == "probe":
+        return await _probed(claim, one, task, kit, where)
+    if claim.rule == "late":
+        outcome = outcome_of(kit.effects.ended(claim.entry.key))
+        return await _made(outcome, task, kit, where, claim=claim)
+    if claim.rule in ("run", "again"):
+        return await _attempt(task, kit, where, claim)
+    if claim.rule == "ask":
+        return asked(claim, task, kit, where)
+    return await settled(claim, task, kit)
+
+
+async def _probed(claim: Claim, one: Tool, task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
+    """Ask the tool's probe; one that cannot tell leaves it to a person."""
+    call = task["call"]
     try:
-        outcome = await kit.tools.call(call["tool"], call["args"], deadline=kit.within_run(kit.deadline.tool, task))
-        patch = _done(call, outcome, kit)
+        found = await kit.tools.probe(
+            one.name, claim.entry.key, call["args"], deadline=kit.within_run(kit.deadline.tool, task)
+        )
+    except Exception as error:  # noqa: BLE001  a person is asked instead, and the record has it
+        record = _record(error, task, claim.attempt, kit, where)
+        patch, goto = asked(
+            claim, task, kit, where, why=f"its probe failed: {type(error).__name__}: {clean(str(error))[:300]}"
+        )
+        return patch.add("failures", record), goto
+    if isinstance(found, NotDone):
+        begun = await kit.effects.begin_again(claim, effect_of(call, where), "its probe found that it was not done")
+        return await _attempt(task, kit, where, begun)
+    return await _made(found, task, kit, where, claim=claim, why="its probe found that it was done")
+
+
+async def _attempt(task: CallTask, kit: Kit, where: Where, claim: Claim | None = None) -> tuple[Patch, Goto]:
+    """Run the tool, and record what came of it."""
+    call, key = task["call"], claim.entry.key if claim else ""
+    attempt, started = call.get("attempts", 0) + 1, kit.clock()
+    try:
+        outcome = await kit.tools.call(
+            call["tool"], call["args"], deadline=kit.within_run(kit.deadline.tool, task), key=key
+        )
     except GraphBubbleUp:
+        if claim is not None:  # it asks a person itself, and is begun from its first line when it has the answer
+            await kit.effects.record(claim, "failed", {"error": "interrupted"})
         raise
     except Exception as error:  # noqa: BLE001  a result that the model reads, and a record
-        return _failed(error, task, attempt, kit, where, ran=outcome)
-    changed = {"id": call["id"], "attempts": attempt, "seconds": round(kit.clock() - started, 6)}
-    return patch.add("calls", changed).count("wall_time", changed["seconds"]), "observe"
+        return await _failed(error, task, attempt, kit, where, claim=claim)
+    seconds = round(kit.clock() - started, 6)
+    return await _made(outcome, task, kit, where, claim=claim, attempt=attempt, seconds=seconds)
 
 
-def _done(call: dict[str, Any], outcome: Outcome, kit: Kit) -> Patch:
-    """Record the result; what the tool itself wrote waits for `observe`, and is checked now: a bad one is an error."""
-    changed: dict[str, Any] = {"id": call["id"], "status": "done", "result": outcome.text, "retry_at": 0.0}
+async def _made(
+    outcome: Outcome,
+    task: CallTask,
+    kit: Kit,
+    where: Where,
+    *,
+    claim: Claim | None,
+    attempt: int | None = None,
+    seconds: float = 0.0,
+    why: str = "",
+) -> tuple[Patch, Goto]:
+    """Record the result, in the ledger first; what the tool itself wrote waits for `observe`, and is checked now."""
+    call, name = task["call"], f"a-{task['call']['id']}"
+    short = _kept(outcome.text, name, kit)
+    changed: dict[str, Any] = {"id": call["id"], "status": "done", "result": short.text, "retry_at": 0.0}
+    patch, bodies = Patch(), short.bodies
     if outcome.patch is not None:
-        _check(f"tool {call['tool']}", outcome.patch, kit)
-        changed["patch"] = {"changes": dict(outcome.patch.changes), "counts": dict(outcome.patch.counts)}
-    return Patch().add("calls", changed)
+        try:
+            _check(f"tool {call['tool']}", outcome.patch, kit)
+            own, more = beside(outcome.patch, limit=kit.inline) if kit.effects.ledger else (outcome.patch, [])
+            changed["patch"] = {"changes": dict(own.changes), "counts": dict(own.counts)}
+            bodies = [*bodies, *more]
+        except PatchError as error:
+            patch = patch.add("failures", _record(error, task, attempt or 1, kit, where))
+            said = f"error: {type(error).__name__}: {clean(str(error))[:2_000]}"
+            changed |= {
+                "status": "failed",
+                "result": f"{short.text}\n(the call was made; what it wrote could not be taken: {said})",
+            }
+    changed |= {"body": short.body} if short.body else {}
+    why = why or (claim.why if claim else "")
+    changed |= {"rule": why} if why else {}
+    if claim is not None:
+        await kit.effects.record(claim, "done", {**_told(changed), "seconds": seconds}, bodies=bodies)
+    else:
+        await kit.effects.keep(where.thread, bodies)
+    changed |= {"seconds": seconds, **({"attempts": attempt} if attempt is not None else {})}
+    return patch.add("calls", changed).count("wall_time", seconds), "observe"
+
+
+def _told(changed: dict[str, Any]) -> dict[str, Any]:
+    """Give what a repeated call is told."""
+    return {name: changed[name] for name in ("status", "result", "body", "patch") if name in changed}
+
+
+def _kept(text: str, name: str, kit: Kit) -> Kept:
+    return kept(text, name, limit=kit.inline) if kit.effects.ledger is not None else Kept(text)
 
 
 def _check(writer: str, patch: Patch, kit: Kit) -> None:
@@ -60,37 +153,58 @@ def _check(writer: str, patch: Patch, kit: Kit) -> None:
             raise PatchError(node=writer, key="usage", path=f"[{name!r}]", reason="a tool may not change this counter")
 
 
-def _failed(
-    error: Exception, task: CallTask, attempt: int, kit: Kit, where: Where, *, ran: Outcome | None
+async def _failed(
+    error: Exception, task: CallTask, attempt: int, kit: Kit, where: Where, *, claim: Claim | None
 ) -> tuple[Patch, Goto]:
+    """Write down what failed and what is next: another attempt, the rules for what is in doubt, or a result."""
     call = task["call"]
     again = _again(error, call, attempt, kit)
-    record = failure(error, node="tool", state=task, kit=kit, where=where)
-    record |= {"tool": call["tool"], "input": call["args"], "attempt": attempt, "step": call.get("step", "")}
-    record["id"] = f"{record['id']}-{call['id']}"
+    record = _record(error, task, attempt, kit, where)
     record["retry_at"] = kit.clock() + again.delay if again.yes else None
     patch = Patch().add("failures", record)
+    if isinstance(error, MayStillRunError) and claim is not None:
+        kit.effects.still_running(claim.entry.key, error.ended)
+    doubtful = claim is not None and isinstance(error, MayStillRunError | PassedDeadlineError) and not again.yes
+    if claim is not None and not doubtful:
+        await kit.effects.record(claim, "failed", {"error": record["error"]})
+    changed = {"id": call["id"], "attempts": attempt}
     if again.yes:
-        changed = {"id": call["id"], "status": "retrying", "attempts": attempt, "retry_at": record["retry_at"]}
+        changed |= {"status": "retrying", "retry_at": record["retry_at"]}
         return patch.add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
-    said = f"error: {type(error).__name__}: {clean(str(error))[:2_000]}"
-    if ran is not None:
-        said = f"{ran.text}\n(the call was made; what it wrote could not be taken: {said})"
-    return patch.add("calls", {"id": call["id"], "status": "failed", "attempts": attempt, "result": said}), "observe"
+    if doubtful and not _takes_key(call, kit):
+        changed |= {"status": "retrying", "retry_at": 0.0}
+        return patch.add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
+    return patch.add("calls", {**changed, "status": "failed", "result": f"error: {_said(error)}"}), "observe"
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {clean(str(error))[:2_000]}"
+
+
+def _takes_key(call: dict[str, Any], kit: Kit) -> bool:
+    one = kit.tools.find(call["tool"])
+    return one is not None and one.takes_key
+
+
+def _record(error: Exception, task: CallTask, attempt: int, kit: Kit, where: Where) -> dict[str, Any]:
+    """Make the record of what went wrong with a call."""
+    call = task["call"]
+    record: dict[str, Any] = dict(failure(error, node="tool", state=task, kit=kit, where=where))
+    record |= {"tool": call["tool"], "input": call["args"], "attempt": attempt, "step": call.get("step", "")}
+    return {**record, "id": f"{record['id']}-{call['id']}", "retry_at": None}
 
 
 def _again(error: Exception, call: dict[str, Any], attempt: int, kit: Kit) -> Again:
     """Decide about another attempt: what may have had an effect is not repeated unless its author says how."""
     if isinstance(error, MayStillRunError):
         return Again(yes=False, delay=0.0, why="it may still be running")
-    try:
-        own = kit.tools.get(call["tool"]).retry
-    except ToolError:
+    one = kit.tools.find(call["tool"])
+    if one is None:
         return Again(yes=False, delay=0.0, why="there is no such tool")
-    harmless = call.get("risk") == "read_only" or (isinstance(error, ToolError) and error.retryable)
-    if own is None and not harmless:
+    harmless = not one.has_effect or one.takes_key or (isinstance(error, ToolError) and error.retryable)
+    if one.retry is None and not harmless:
         return Again(yes=False, delay=0.0, why=f"{call.get('risk')} is not repeated unasked")
-    return (own or kit.retry).decide(error, attempt=attempt, chance=kit.chance())
+    return (one.retry or kit.retry).decide(error, attempt=attempt, chance=kit.chance())
 
 
 TOOL = Node("tool", tool, CallTask, timed=False)

@@ -14,8 +14,9 @@ from pydantic import BaseModel
 from checkpointers import History
 from graph_agent import Deadline, Patch, Retry, Tool, Toolbox, ToolError, tool
 from graph_agent.errors import SetupError
+from graph_agent.running import MayStillRunError
 from graph_agent.testing import Deliveries, FrozenClock, calls, lookup
-from graph_agent.tools import InvalidArgumentsError, MayStillRunError
+from graph_agent.tools import InvalidArgumentsError
 from tests.graph_agent.conftest import Make, call_of
 
 
