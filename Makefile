@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: demo test fast lint types bench proofs clean
+.PHONY: demo test fast lint types bench proofs crash clean
 
 demo: $(READY)
 	$(BIN)/python -m graph_agent.demo
@@ -30,9 +30,13 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.storage
 
 # What the savers promise, tried many times, a count each; `make test` has bounded forms of it. About half an hour.
-PROOFS ?= crash races faults corrupt canary gadgets fuzz tenants mutants
+PROOFS ?= crash races faults corrupt canary gadgets fuzz tenants mutants effects
 proofs: $(READY)
 	@for proof in $(PROOFS); do $(BIN)/python -m tests.proofs.$$proof || exit 1; done
+
+# An agent is killed before and after everything it says to its database and everything it does to the world.
+crash: $(READY)
+	$(BIN)/python -W ignore -m tests.proofs.effects
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,17 +11,18 @@ import argparse
 import json
 import os
 import signal
-import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkpointers import Keep, Saver
+import psycopg
+
+from checkpointers import Keep, Saver, open_saver
 from checkpointers.testing import FaultyDatabase, LocalPostgres
 from graph_agent import NOT_DONE, Agent, tool
 from graph_agent.testing import FrozenClock, ScriptedModel, calls
@@ -88,8 +89,6 @@ class Stage:
         saver: Any = keeper
         options: dict[str, Any] = {}
         if self.kind == "official":
-            from checkpointers import open_saver
-
             saver, options = open_saver(f"langgraph+sqlite:///{self.folder}/official.db"), {"ledger": keeper}
         try:
             yield agent_of(saver, self.world, thread, deaths, checkpoint=self.checkpoint, **options)
@@ -225,27 +224,26 @@ def prove(stage: Stage, every: int) -> str:
 
 @contextmanager
 def addresses(kinds: list[str], folder: str) -> Iterator[Callable[[str, str], str]]:
-    """Give the address of a database for each kind and durability."""
-    server = None
-    if "postgres" in kinds and not os.environ.get("TEST_POSTGRES_URL"):
-        server = LocalPostgres().__enter__()
+    """Give the address of an empty database for each kind and durability; those on a server go with the block."""
+    with ExitStack() as stack:
+        server = os.environ.get("TEST_POSTGRES_URL", "")
+        if "postgres" in kinds and not server:
+            server = stack.enter_context(LocalPostgres()).url
 
-    def address(kind: str, name: str) -> str:
-        if kind != "postgres":
-            return f"sqlite:///{folder}/{name}.db"
-        import psycopg
+        def address(kind: str, name: str) -> str:
+            if kind != "postgres":
+                return f"sqlite:///{folder}/{name}.db"
+            made = f"e{os.getpid()}_{name}"
+            asked(server, f"CREATE DATABASE {made}")
+            stack.callback(asked, server, f"DROP DATABASE {made} WITH (FORCE)")
+            return server.rsplit("/", 1)[0] + f"/{made}"
 
-        base = os.environ.get("TEST_POSTGRES_URL") or server.url  # type: ignore[union-attr]
-        made = f"e{os.getpid()}_{name}"
-        with psycopg.connect(base, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {made}")
-        return base.rsplit("/", 1)[0] + f"/{made}"
-
-    try:
         yield address
-    finally:
-        if server is not None:
-            server.__exit__(None, None, None)
+
+
+def asked(server: str, what: str) -> None:
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(what)
 
 
 def main() -> None:
@@ -269,4 +267,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    sys.exit(0)
