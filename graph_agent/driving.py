@@ -215,8 +215,9 @@ class Driver:
         if snapshot.metadata is None:
             raise UnknownThreadError(f"there is no thread {thread!r}; begin it with run(goal, thread=…)", thread=thread)
         self._check_age(thread, snapshot.created_at)
-        found = await self.graph.checkpointer.aget_tuple(self.config(thread))
-        check_graph(self.graph, thread, found.checkpoint)
+        if snapshot.metadata.get("graph") != self._metadata["graph"]:
+            found = await self.graph.checkpointer.aget_tuple(self.config(thread))
+            check_graph(self.graph, thread, found.checkpoint)
         changes = self.migrations.pending(thread, snapshot.values)
         self.kit.checker.check("migration", changes)
         run = run_of(thread, snapshot)
