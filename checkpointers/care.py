@@ -6,19 +6,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from checkpointers.database import now
 from checkpointers.errors import CheckpointerError, IntegrityError, KeyringError, ThreadExistsError
-from checkpointers.operations import checking, inspecting, repair
+from checkpointers.operations import checking, repair
 from checkpointers.operations.checking import Finding
 from checkpointers.operations.common import place_of
-from checkpointers.operations.inspecting import Raw
 from checkpointers.operations.repair import Rotation
 from checkpointers.records import Names
-from checkpointers.upkeep import Upkeep, now
+from checkpointers.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from checkpointers.operations.common import Tools
+    from checkpointers.operations.inspecting import Raw
     from checkpointers.vaults import Vaults
 
 
@@ -97,6 +98,8 @@ class Care(Upkeep):
 
     def inspect(self, config: RunnableConfig) -> Raw | None:
         """Look at a checkpoint without validating or building anything: damaged, newer or unknown parts are shown."""
+        from checkpointers.operations import inspecting  # noqa: PLC0415  it loads LangGraph
+
         return self.database.read(lambda: inspecting.raw(self._tools(), place_of(config)))
 
     async def ainspect(self, config: RunnableConfig) -> Raw | None:

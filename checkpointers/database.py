@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -83,3 +84,8 @@ def migrations(dialect: str) -> list[tuple[int, str]]:
     folder = resources.files("checkpointers") / "schema"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(f".{dialect}.sql"))
     return [(int(name[:3]), (folder / name).read_text("utf-8")) for name in names]
+
+
+def now() -> int:
+    """Give the time in microseconds."""
+    return time.time_ns() // 1_000

@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from checkpointers import session
+from checkpointers.database import now
 from checkpointers.errors import CheckpointerError, LeaseLostError, ThreadBusyError
 from checkpointers.operations import leases
 from checkpointers.retention import moment
 from checkpointers.standing import Holder
-from checkpointers.upkeep import now
 
 if TYPE_CHECKING:
     from checkpointers.database import Database

@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from checkpointers.database import now
 from checkpointers.effects import BodyInfo, Entry, hash_of, plain
 from checkpointers.errors import UnstorableValueError
 from checkpointers.operations import bodies as kept
 from checkpointers.operations import ledger
 from checkpointers.operations.ledger import Told
-from checkpointers.upkeep import now
 
 if TYPE_CHECKING:
     from checkpointers.database import Database

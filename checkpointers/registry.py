@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from checkpointers.errors import MissingDriverError, UnknownSchemeError
+from checkpointers.places import file_of, scheme_of
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -24,10 +24,7 @@ def open_saver(url: str, **options: Any) -> AnySaver:
     `langgraph+sqlite:///…` and `langgraph+postgresql://…` for the official savers · any scheme that an installed
     package registers under the entry point group `checkpointers.backends` as a function of the address.
     """
-    scheme, separator, _ = url.partition("://")
-    if not separator:
-        msg = f"{url!r} is no address; for a file write sqlite:///{url}"
-        raise UnknownSchemeError(msg)
+    scheme = scheme_of(url)
     opener = _OPENERS.get(scheme) or _registered(scheme)
     if opener is None:
         known = ", ".join(sorted({*_OPENERS, *(entry.name for entry in entry_points(group=GROUP))}))
@@ -54,7 +51,7 @@ def _registered(scheme: str) -> Callable[..., AnySaver] | None:
 def _sqlite(url: str, **options: Any) -> AnySaver:
     from checkpointers.sqlite import SqliteSaver  # noqa: PLC0415  loaded when used
 
-    return SqliteSaver.open(_file(url), **options)
+    return SqliteSaver.open(file_of(url), **options)
 
 
 def _memory(url: str, **options: Any) -> AnySaver:
@@ -73,7 +70,7 @@ def _postgres(url: str, **options: Any) -> AnySaver:
 def _official_sqlite(url: str, **options: Any) -> AnySaver:
     from checkpointers.official import OfficialSqlite  # noqa: PLC0415
 
-    return OfficialSqlite.open(_file(url), **options)
+    return OfficialSqlite.open(file_of(url), **options)
 
 
 def _official_postgres(url: str, **options: Any) -> AnySaver:
@@ -83,19 +80,6 @@ def _official_postgres(url: str, **options: Any) -> AnySaver:
         msg = f"Postgres needs psycopg ({error}); install it with: pip install 'graph-agent[postgres]'"
         raise MissingDriverError(msg) from error
     return OfficialPostgres.open(url.removeprefix("langgraph+"), **options)
-
-
-def _file(url: str) -> str:
-    """Give the path of `scheme:///path`; a fourth slash makes it absolute."""
-    parts = urlsplit(url.partition("+")[2] or url)
-    if parts.netloc:
-        msg = f"{url!r} names a host; a file needs three slashes, as in {parts.scheme}:///{parts.netloc}{parts.path}"
-        raise UnknownSchemeError(msg)
-    path = unquote(url.partition(":///")[2])
-    if not path:
-        msg = f"{url!r} names no file; write {parts.scheme}:///name.db"
-        raise UnknownSchemeError(msg)
-    return path
 
 
 _OPENERS: Final[dict[str, Callable[..., AnySaver]]] = {

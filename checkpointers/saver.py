@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import (
 from checkpointers import session
 from checkpointers.care import Care
 from checkpointers.codec import Codec
+from checkpointers.database import now
 from checkpointers.errors import CheckpointerError, ForkedWarning, IntegrityError, UnstorableValueError, at
 from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
 from checkpointers.lease import Desk, IfBusy, Lease
@@ -32,7 +33,6 @@ from checkpointers.operations.write import OnConflict
 from checkpointers.options import Options, serializer
 from checkpointers.paging import Listing, delta_of, query_of, tuple_of
 from checkpointers.records import Names
-from checkpointers.upkeep import now
 from checkpointers.vaults import Vaults
 from checkpointers.versions import next_version
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from checkpointers.database import now
 from checkpointers.errors import ThreadExistsError, UnknownThreadError
 from checkpointers.operations import remove, survey, whole
 from checkpointers.operations.common import find_thread
@@ -243,11 +243,6 @@ class Upkeep:
             drop = partial(remove.drop, self._tools(), decided.thread, some, unwritten_since=since)
             freed += self._change(decided.thread, drop)
         return replace(decided, frees=freed)
-
-
-def now() -> int:
-    """Give the time in microseconds."""
-    return time.time_ns() // 1_000
 
 
 def _since(since: datetime | str | timedelta | float | None) -> int:

@@ -1,0 +1,300 @@
+"""Postgres: one server, many machines; a pool of connections, and one round trip for a write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from checkpointers import tenancy
+from checkpointers.database import Database, check_version, migrations
+from checkpointers.errors import (
+    BusyError,
+    DiskFullError,
+    MissingDriverError,
+    ReadOnlyError,
+    StorageError,
+    UnreachableError,
+)
+from checkpointers.postgres_words import append_sql, in_schema, shape
+from checkpointers.statements import DUPLICATE, Append, Change, Many, Operation, Request, Rows, drive
+
+if TYPE_CHECKING:
+    import psycopg
+    import psycopg_pool
+
+T = TypeVar("T")
+Cursor = Any
+DEFAULT_SCHEMA: Final = "checkpointers"
+MIGRATION_LOCK: Final = 0x6368_6563_6B70
+WORKERS: Final = 32
+PREPARE_AFTER: Final = 2
+PAUSE: Final = 0.1
+ONE_TRY: Final = 2.0
+_RIGHTS: Final = (
+    "let the owner of the tables say GRANT USAGE ON SCHEMA … and GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN"
+    " SCHEMA … to this role, or open it once as the owner"
+)
+TABLES: Final = (
+    "cp_elements", "cp_writes", "cp_checkpoints", "cp_heads", "cp_threads", "cp_leases", "cp_keys", "cp_names",
+    "cp_effects", "cp_bodies",
+)  # fmt: skip
+
+
+class PostgresDatabase(Database):
+    """The connections to one schema of a Postgres database."""
+
+    dialect = "postgres"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        pool_size: int = 10,
+        timeout: float = 30.0,
+        tenant: str = "",
+    ) -> None:
+        """Fill the pool and bring the tables up to date."""
+        super().__init__(workers=max(WORKERS, pool_size))
+        self._psycopg, pool = _driver()
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", schema):
+            raise StorageError("postgres", f"{schema!r} is no plain schema name", hint="use letters, digits and _")
+        self._name, self._schema = schema, f'"{schema}"'
+        self._timeout, self.tenant, self._setting = timeout, tenant, tenancy.setting_of(tenant)
+        self._confirmed: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._filtered, self.unbound = False, ""
+        self.place = _without_password(self._psycopg, url, schema)
+        self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[Any]] = pool.ConnectionPool(
+            url,
+            min_size=1,
+            max_size=pool_size,
+            timeout=timeout,
+            kwargs={"autocommit": True, "prepare_threshold": PREPARE_AFTER, **self._startup(url)},
+            reconnect_timeout=ONE_TRY,
+            check=_check_if_readable(pool.ConnectionPool.check_connection),
+            open=False,
+            name="checkpointers",
+        )
+        try:
+            with self._told():
+                self._pool.open(wait=True, timeout=timeout)
+                self._again(self._migrate)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, operation: Operation[T]) -> T:
+        """Answer each request in a round trip of its own."""
+        with self._told():
+            return self._again(lambda connection: drive(operation(), lambda r: self._answer(connection, r)))
+
+    def read(self, operation: Operation[T]) -> T:
+        """Read; a delete that slips between two statements is noticed by the saver, which reads again."""
+        return self.run(operation)
+
+    def exclusive(self, operation: Operation[T]) -> T:
+        """Run in one transaction; its first statement locks what it changes."""
+
+        def transact(connection: psycopg.Connection[Any]) -> T:
+            with connection.transaction():
+                return drive(operation(), lambda request: self._answer(connection, request))
+
+        with self._told():
+            return self._again(transact)
+
+    def vacuum(self, *, full: bool = False) -> None:
+        """Let Postgres reuse the space of deleted rows; `full` gives it back to the disk and locks meanwhile."""
+        words = "VACUUM (FULL, ANALYZE)" if full else "VACUUM (ANALYZE)"
+
+        def sweep(connection: psycopg.Connection[Any]) -> None:
+            for table in TABLES:
+                connection.execute(f"{words} {self._schema}.{table}")
+
+        with self._told():
+            self._again(sweep)
+
+    def size(self) -> int:
+        """Give the bytes of the tables and their indexes; where there are tenants, of the tenant's own rows."""
+
+        def measure(connection: psycopg.Connection[Any]) -> int:
+            if (own := tenancy.bytes_of(connection, self._name)) is not None:
+                return own
+            row = connection.execute(
+                "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c JOIN pg_namespace n"
+                " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relkind = 'r'",
+                (self._name,),
+            ).fetchone()
+            return int(row[0]) if row else 0
+
+        with self._told():
+            return self._again(measure)
+
+    def close(self) -> None:
+        """Close the pool."""
+        super().close()
+        self._pool.close()
+
+    def _again(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Do work on a connection; if the connection is lost, do it again on another, for as long as `timeout`.
+
+        Every write is guarded, so doing it again after a lost answer changes nothing that is done already.
+        """
+        give_up = time.monotonic() + self._timeout
+        while True:
+            try:
+                with self._pool.connection(timeout=min(self._timeout, ONE_TRY)) as connection:
+                    return self._work(connection, work) if self.tenant else work(connection)
+            except self._psycopg.OperationalError as error:
+                if not _is_lost(error) or time.monotonic() > give_up:
+                    raise
+            time.sleep(PAUSE)
+
+    def _work(self, connection: psycopg.Connection[Any], work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Work on a connection that is known to be the tenant's; after an error it is asked again."""
+        if connection not in self._confirmed:
+            tenancy.confirm(self.place, tenancy.tenant_of(connection), self._setting)
+            self._confirmed.add(connection)
+        try:
+            return work(connection)
+        except BaseException:
+            self._confirmed.discard(connection)
+            raise
+
+    def _startup(self, url: str) -> dict[str, str]:
+        """Give what makes every connection of the pool one of the tenant's."""
+        if not self.tenant:
+            return {}
+        given = self._psycopg.conninfo.conninfo_to_dict(url).get("options") or os.environ.get("PGOPTIONS", "")
+        return {"options": tenancy.startup_options(self._setting, given)}
+
+    def _answer(self, connection: psycopg.Connection[Any], request: Request) -> Rows:
+        if isinstance(request, Append):
+            return self._append(connection, request)
+        if isinstance(request, Many):
+            return self._many(connection, request)
+        cursor = connection.execute(self._translated(request.sql), request.params, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
+        sql = self._translated(request.sql)
+        if len(request.params) == 1:
+            cursor = connection.execute(sql, request.params[0], binary=True)
+            return cursor.fetchall() if cursor.description else []
+        with connection.cursor(binary=True) as cursor:
+            cursor.executemany(sql, request.params, returning=not request.writes)
+            if request.writes:
+                return []
+            rows = cursor.fetchall() if cursor.description else []
+            while cursor.nextset():
+                rows += cursor.fetchall()
+            return rows
+
+    def _append(self, connection: psycopg.Connection[Any], request: Append) -> Rows:
+        """Send the guard and every insert as one statement: one round trip, one commit."""
+        sql = append_sql(request.guard.sql, tuple(map(shape, request.changes)))
+        params = [*request.guard.params]
+        for change in request.changes:
+            if isinstance(change, Change):
+                params += [value for row in change.rows for value in row]
+                continue
+            one = len(change.rows) == 1
+            params += change.rows[0] if one else [list(column) for column in zip(*change.rows, strict=True)]
+        try:
+            return connection.execute(self._translated(sql), params).fetchall()
+        except self._psycopg.errors.UniqueViolation:
+            return DUPLICATE
+
+    def _translated(self, sql: str) -> Any:
+        return in_schema(sql, self._schema, filtered=self._filtered)
+
+    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        """Bring the tables up to date; a role that may only read and write finds nothing to do."""
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+            role = tenancy.role_of(connection, self._name)
+            tenancy.confirm(self.place, role.tenant, self._setting)
+            if not role.has_schema:
+                connection.execute(f"CREATE SCHEMA {self._schema}")
+            if not role.has_tables:
+                connection.execute(self._translated("CREATE TABLE cp_schema (version INTEGER PRIMARY KEY)"))
+            self._upgrade(connection)
+            apart = tenancy.settle(connection, self.place, self._name, tenant=self.tenant)
+        self._filtered = apart and role.bypasses
+        self.unbound = tenancy.UNBOUND.format(self.place, role.name) if self._filtered else ""
+
+    def _upgrade(self, connection: psycopg.Connection[Any]) -> None:
+        rows = connection.execute(self._translated("SELECT coalesce(max(version), 0) FROM cp_schema")).fetchall()
+        done = rows[0][0]
+        check_version(self.place, done, self.dialect)
+        later = [(version, script) for version, script in migrations(self.dialect) if version > done]
+        if done and later:
+            tenancy.unforce(connection, self._name)
+        for version, script in later:
+            connection.execute(self._translated(script))
+            connection.execute(self._translated("INSERT INTO cp_schema VALUES (?)"), (version,))
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translate what Postgres and its driver say, at the one door."""
+        try:
+            yield
+        except (self._psycopg.Error, OSError) as error:
+            raise _story(self.place, error) from error
+
+
+def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Make a check that costs no round trip: an idle connection has nothing to read unless the server said goodbye."""
+
+    def check_quietly(connection: psycopg.Connection[Any]) -> None:
+        if connection.closed or select.select([connection.fileno()], [], [], 0)[0]:
+            check(connection)
+
+    return check_quietly
+
+
+def _driver() -> tuple[Any, Any]:
+    try:
+        return import_module("psycopg"), import_module("psycopg_pool")
+    except ImportError as error:
+        msg = f"Postgres needs psycopg ({error}); install it with: pip install 'psycopg[binary,pool]'"
+        raise MissingDriverError(msg) from error
+
+
+def _without_password(driver: Any, url: str, schema: str) -> str:
+    try:
+        info = driver.conninfo.conninfo_to_dict(url)
+    except driver.Error as error:
+        raise StorageError("postgres", error, hint="an address looks like postgresql://user@host:5432/name") from error
+    return f"postgresql://{info.get('host', '')}:{info.get('port', 5432)}/{info.get('dbname', '')} schema {schema}"
+
+
+def _is_lost(error: Exception) -> bool:
+    """Tell a lost connection, which another try may cure, from a refusal."""
+    state = getattr(error, "sqlstate", None)
+    return state is None or state[:2] in ("08", "57") or state == "25006"
+
+
+def _story(place: str, error: Exception) -> StorageError:
+    state = getattr(error, "sqlstate", None) or ""
+    if state == "53100":
+        return DiskFullError(place, error)
+    if state == "25006":
+        return ReadOnlyError(place, error)
+    if state in ("55P03", "40P01", "40001"):
+        return BusyError(place, error)
+    if state == "42501":
+        return StorageError(place, error, hint=_RIGHTS)
+    if state[:2] in ("08", "57", "28", "3D") or (not state and _is_connection_error(error)):
+        return UnreachableError(place, error)
+    return StorageError(place, error)
+
+
+def _is_connection_error(error: Exception) -> bool:
+    return isinstance(error, OSError) or type(error).__name__ in ("OperationalError", "PoolTimeout", "PoolClosed")

@@ -1,0 +1,304 @@
+"""SQLite: one file, many processes; one writing connection and as many reading ones as there are readers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from checkpointers.database import Database, check_version, migrations, now
+from checkpointers.errors import (
+    BusyError,
+    DiskFullError,
+    NotADatabaseError,
+    ReadOnlyError,
+    StorageError,
+)
+from checkpointers.statements import DUPLICATE, Append, Change, Delete, Many, Operation, Request, Rows, drive
+
+T = TypeVar("T")
+Synchronous = Literal["full", "normal"]
+MEMORY: Final = ":memory:"
+WORKERS: Final = 32
+OLDEST_SQLITE: Final = (3, 35, 0)
+WAL_PAGES: Final = 2_000
+WAIT_FOR_WAL: Final = 60.0
+FREED_PAGES_AT_A_TIME: Final = 2_000
+
+
+class SqliteDatabase(Database):
+    """The connections to one SQLite file."""
+
+    dialect = "sqlite"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        timeout: float = 30.0,
+        synchronous: Synchronous = "full",
+        read_only: bool = False,
+    ) -> None:
+        """Open the file and bring its tables up to date."""
+        super().__init__(workers=WORKERS)
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise StorageError("sqlite", f"SQLite {sqlite3.sqlite_version} is older than 3.35", hint="update Python")
+        self.place = str(path)
+        self._timeout, self._synchronous, self._read_only = timeout, synchronous, read_only
+        self._lock = threading.RLock()
+        self._idle: list[sqlite3.Connection] = []
+        self._all: list[sqlite3.Connection] = []
+        self._closed = False
+        with self._told():
+            if self.place != MEMORY and not read_only:
+                _create(Path(path))
+            self._writer = self._connect()
+            self._migrate()
+
+    def run(self, operation: Operation[T]) -> T:
+        """Answer reads from a reading connection and each write in a transaction of its own."""
+        with self._told(), self._reader() as connection:
+            return drive(operation(), lambda request: self._answer(connection, request))
+
+    def read(self, operation: Operation[T]) -> T:
+        """Read from one snapshot."""
+        with self._told(), self._reader() as connection, _transaction(connection, "DEFERRED"):
+            return drive(operation(), lambda request: _execute(connection, request))
+
+    def exclusive(self, operation: Operation[T]) -> T:
+        """Hold the write lock of the file from the first statement to the commit."""
+        with self._told(), self._lock, _transaction(self._open_writer(), "IMMEDIATE"):
+            return drive(operation(), lambda request: _execute(self._writer, request))
+
+    def vacuum(self, *, full: bool = False) -> None:
+        """Give free pages back in small steps that writers can slip between; `full` rebuilds the file."""
+        with self._told():
+            if full:
+                with self._lock:
+                    self._open_writer().execute("VACUUM")
+            while not full and self._free_some():
+                pass
+            with self._lock:
+                self._open_writer().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def size(self) -> int:
+        """Give the bytes of the file and its write-ahead log."""
+        if self.place == MEMORY:
+            with self._lock:
+                writer = self._open_writer()
+                pages, size = (writer.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+                return int(pages * size)
+        files = (Path(self.place + suffix) for suffix in ("", "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def close(self) -> None:
+        """Close every connection."""
+        super().close()
+        with self._lock:
+            self._closed = True
+            for connection in self._all:
+                connection.close()
+            self._all.clear()
+            self._idle.clear()
+
+    def __del__(self) -> None:
+        """Close what a caller forgot to."""
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _free_some(self) -> bool:
+        with self._lock:
+            writer = self._open_writer()
+            before = int(writer.execute("PRAGMA freelist_count").fetchone()[0])
+            writer.execute(f"PRAGMA incremental_vacuum({FREED_PAGES_AT_A_TIME})").fetchall()
+            return 0 < int(writer.execute("PRAGMA freelist_count").fetchone()[0]) < before
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = "file:" + _quoted(os.path.abspath(self.place)) + ("?mode=ro" if self._read_only else "?mode=rw")  # noqa: PTH100  no symlink is resolved
+        connection = sqlite3.connect(
+            MEMORY if self.place == MEMORY else uri,
+            uri=self.place != MEMORY,
+            timeout=self._timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        self._all.append(connection)
+        connection.create_function("cp_clock", 0, now)
+        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
+        connection.execute("PRAGMA secure_delete=FAST")
+        return connection
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection that no other thread is using; an in-memory database has only one."""
+        if self.place == MEMORY:
+            with self._lock:
+                yield self._open_writer()
+            return
+        with self._lock:
+            self._open_writer()
+            connection = self._idle.pop() if self._idle else self._connect()
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                if self._closed:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
+
+    def _open_writer(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StorageError(self.place, "the saver is closed", hint="open it again")
+        return self._writer
+
+    def _answer(self, reader: sqlite3.Connection, request: Request) -> Rows:
+        if isinstance(request, Append):
+            with self._lock:
+                return _append(self._open_writer(), request)
+        if isinstance(request, Many) and request.writes:
+            with self._lock, _transaction(self._open_writer(), "IMMEDIATE"):
+                return _execute(self._writer, request)
+        return _execute(reader, request)
+
+    def _migrate(self) -> None:
+        known = migrations(self.dialect)
+        writer = self._writer
+        if self._read_only:
+            self._version()
+            return
+        _switch_to_wal(writer)
+        with _transaction(writer, "IMMEDIATE"):
+            writer.execute("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)")
+            done = self._version()
+            for version, script in known:
+                if version > done:
+                    for statement in filter(str.strip, script.split(";\n")):
+                        writer.execute(statement)
+                    writer.execute("INSERT INTO cp_schema VALUES (?)", (version,))
+
+    def _version(self) -> int:
+        try:
+            (version,) = self._writer.execute("SELECT coalesce(max(version), 0) FROM cp_schema").fetchone()
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            raise NotADatabaseError(
+                self.place, "it has no tables of this library", hint="check the path; adopt() copies official savers"
+            ) from error
+        check_version(self.place, int(version), self.dialect, read_only=self._read_only)
+        return int(version)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translate what SQLite says, at the one door."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _translated(self.place, error) from error
+        except OSError as error:
+            raise StorageError(self.place, error.strerror or error, hint="check the path and its folder") from error
+
+
+def _execute(connection: sqlite3.Connection, request: Request) -> Rows:
+    if isinstance(request, Append):
+        return _insert_all(connection, request)
+    if isinstance(request, Many):
+        return [row for params in request.params for row in connection.execute(request.sql, params)]
+    return connection.execute(request.sql, request.params).fetchall()
+
+
+def _append(writer: sqlite3.Connection, request: Append) -> Rows:
+    try:
+        with _transaction(writer, "IMMEDIATE"):
+            return _insert_all(writer, request)
+    except sqlite3.IntegrityError:
+        return DUPLICATE
+
+
+def _insert_all(writer: sqlite3.Connection, request: Append) -> Rows:
+    held = writer.execute(request.guard.sql, request.guard.params).fetchall()
+    for change in request.changes if held else ():
+        if isinstance(change, Change):
+            for row in change.rows:
+                writer.execute(change.sql, row)
+            continue
+        sql = change.sql if isinstance(change, Delete) else _insert_sql(change.table, change.columns, change.replace)
+        for row in change.rows:
+            writer.execute(sql, (held[0][0], *row))
+    return held
+
+
+@lru_cache(maxsize=64)
+def _insert_sql(table: str, columns: tuple[str, ...], replace: bool) -> str:  # noqa: FBT001  a cache key
+    verb = "INSERT OR REPLACE" if replace else "INSERT"
+    marks = ", ".join("?" * (len(columns) + 1))
+    return f"{verb} INTO {table} (thread, {', '.join(columns)}) VALUES ({marks})"
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _create(path: Path) -> None:
+    """Make the file for its owner alone before SQLite would make it for everyone."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on; SQLite does not wait by itself while another process is doing the same."""
+    give_up = time.monotonic() + WAIT_FOR_WAL
+    while True:
+        try:
+            if connection.execute("PRAGMA page_count").fetchone()[0] == 0:
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if _code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _translated(place: str, error: sqlite3.Error) -> StorageError:
+    kinds: dict[int, type[StorageError]] = {
+        sqlite3.SQLITE_BUSY: BusyError,
+        sqlite3.SQLITE_LOCKED: BusyError,
+        sqlite3.SQLITE_FULL: DiskFullError,
+        sqlite3.SQLITE_IOERR: DiskFullError,
+        sqlite3.SQLITE_READONLY: ReadOnlyError,
+        sqlite3.SQLITE_NOTADB: NotADatabaseError,
+        sqlite3.SQLITE_CORRUPT: NotADatabaseError,
+    }
+    code = _code(error)
+    if code == sqlite3.SQLITE_IOERR and "WRITE" not in getattr(error, "sqlite_errorname", ""):
+        return StorageError(place, error, hint="check the disk; what was acknowledged is stored")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StorageError(place, error, hint="check that the path and its folder exist and may be used")
+    return kinds.get(code, StorageError)(place, error)
