@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from checkpointers.errors import SchemaError
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from checkpointers.statements import Operation
 
 T = TypeVar("T")
+NO_TABLES: Final = "it has no tables of this library"
+OTHERS: Final = (
+    "check the path; what LangGraph's own savers wrote opens as langgraph+sqlite:///… and the like, or adopt() it"
+)
 
 
 class Database(ABC):

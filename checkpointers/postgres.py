@@ -23,6 +23,7 @@ class PostgresSaver(Saver):
         pool_size: int = 10,
         timeout: float = 30.0,
         tenant: str = "",
+        read_only: bool = False,
         **options: Unpack[Options],
     ) -> PostgresSaver:
         """Connect, creating the schema and its tables if needed.
@@ -31,7 +32,9 @@ class PostgresSaver(Saver):
         with a `tenant` reads and writes what is of that tenant and nothing else, by the database's own rules. `Options`
         has the rest.
         """
-        database = PostgresDatabase(url, schema=schema, pool_size=pool_size, timeout=timeout, tenant=tenant)
+        database = PostgresDatabase(
+            url, schema=schema, pool_size=pool_size, timeout=timeout, tenant=tenant, read_only=read_only
+        )
         if database.unbound:
             warnings.warn(TenancyWarning(database.unbound), stacklevel=2)
         return cls(database, **options)

@@ -13,11 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkpointers import tenancy
-from checkpointers.database import Database, check_version, migrations
+from checkpointers.database import NO_TABLES, OTHERS, Database, check_version, migrations
 from checkpointers.errors import (
     BusyError,
     DiskFullError,
     MissingDriverError,
+    NotADatabaseError,
     ReadOnlyError,
     StorageError,
     UnreachableError,
@@ -36,6 +37,7 @@ MIGRATION_LOCK: Final = 0x6368_6563_6B70
 WORKERS: Final = 32
 PREPARE_AFTER: Final = 2
 PAUSE: Final = 0.1
+READS: Final = "-c default_transaction_read_only=on"
 ONE_TRY: Final = 2.0
 _RIGHTS: Final = (
     "let the owner of the tables say GRANT USAGE ON SCHEMA … and GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN"
@@ -60,14 +62,16 @@ class PostgresDatabase(Database):
         pool_size: int = 10,
         timeout: float = 30.0,
         tenant: str = "",
+        read_only: bool = False,
     ) -> None:
-        """Fill the pool and bring the tables up to date."""
+        """Fill the pool and bring the tables up to date; read-only, see that they are."""
         super().__init__(workers=max(WORKERS, pool_size))
         self._psycopg, pool = _driver()
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", schema):
             raise StorageError("postgres", f"{schema!r} is no plain schema name", hint="use letters, digits and _")
         self._name, self._schema = schema, f'"{schema}"'
         self._timeout, self.tenant, self._setting = timeout, tenant, tenancy.setting_of(tenant)
+        self._read_only = read_only
         self._confirmed: weakref.WeakSet[Any] = weakref.WeakSet()
         self._filtered, self.unbound = False, ""
         self.place = _without_password(self._psycopg, url, schema)
@@ -85,7 +89,7 @@ class PostgresDatabase(Database):
         try:
             with self._told():
                 self._pool.open(wait=True, timeout=timeout)
-                self._again(self._migrate)
+                self._again(self._look if read_only else self._migrate)
         except BaseException:
             self.close()
             raise
@@ -168,11 +172,11 @@ class PostgresDatabase(Database):
             raise
 
     def _startup(self, url: str) -> dict[str, str]:
-        """Give what makes every connection of the pool one of the tenant's."""
-        if not self.tenant:
-            return {}
+        """Give what makes every connection of the pool one of the tenant's, and one that only reads."""
         given = self._psycopg.conninfo.conninfo_to_dict(url).get("options") or os.environ.get("PGOPTIONS", "")
-        return {"options": tenancy.startup_options(self._setting, given)}
+        options = tenancy.startup_options(self._setting, given) if self.tenant else given
+        options = f"{options} {READS}".strip() if self._read_only else options
+        return {"options": options} if options != given else {}
 
     def _answer(self, connection: psycopg.Connection[Any], request: Request) -> Rows:
         if isinstance(request, Append):
@@ -214,6 +218,16 @@ class PostgresDatabase(Database):
     def _translated(self, sql: str) -> Any:
         return in_schema(sql, self._schema, filtered=self._filtered)
 
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        """See that there are tables, of the version that this release knows."""
+        role = tenancy.role_of(connection, self._name)
+        tenancy.confirm(self.place, role.tenant, self._setting)
+        if not role.has_tables:
+            raise NotADatabaseError(self.place, NO_TABLES, hint=OTHERS)
+        rows = connection.execute(self._translated("SELECT coalesce(max(version), 0) FROM cp_schema")).fetchall()
+        check_version(self.place, int(rows[0][0]), self.dialect, read_only=True)
+        self._settle(connection, role)
+
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
         """Bring the tables up to date; a role that may only read and write finds nothing to do."""
         with connection.transaction():
@@ -225,7 +239,11 @@ class PostgresDatabase(Database):
             if not role.has_tables:
                 connection.execute(self._translated("CREATE TABLE cp_schema (version INTEGER PRIMARY KEY)"))
             self._upgrade(connection)
-            apart = tenancy.settle(connection, self.place, self._name, tenant=self.tenant)
+            self._settle(connection, role)
+
+    def _settle(self, connection: psycopg.Connection[Any], role: tenancy.Role) -> None:
+        """Keep tenants apart, also for a role that the database does not hold to that."""
+        apart = tenancy.settle(connection, self.place, self._name, tenant=self.tenant)
         self._filtered = apart and role.bypasses
         self.unbound = tenancy.UNBOUND.format(self.place, role.name) if self._filtered else ""
 

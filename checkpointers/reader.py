@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from checkpointers.care import Care
 from checkpointers.errors import UnknownSchemeError
+from checkpointers.ledger import Ledger
 from checkpointers.memory import Memory
 from checkpointers.operations.common import Tools
 from checkpointers.places import file_of, scheme_of
@@ -32,6 +33,11 @@ class Reader(Care):
 
     def _tools(self) -> Tools:
         return Tools(cast("Codec", _LateCodec()), self._names, self.vaults, self.database.tenant)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Give the ledger and the bodies of the threads."""
+        return Ledger(self.database, self._memory, self._tools, token=self._token, read=self.database.read)
 
     def _token(self, thread: str) -> bytes | None:
         del thread
@@ -68,5 +74,5 @@ def open_reader(url: str, *, keys: Keyring | None = None) -> Reader:
     if scheme in ("postgresql", "postgres"):
         from checkpointers.postgres_server import PostgresDatabase  # noqa: PLC0415
 
-        return Reader(PostgresDatabase(url, pool_size=1), keys=keys)
+        return Reader(PostgresDatabase(url, pool_size=1, read_only=True), keys=keys)
     raise UnknownSchemeError(f"{url!r} is no database of ours; open_saver may open it")

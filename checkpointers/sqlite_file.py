@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from checkpointers.database import Database, check_version, migrations, now
+from checkpointers.database import NO_TABLES, OTHERS, Database, check_version, migrations, now
 from checkpointers.errors import (
     BusyError,
     DiskFullError,
@@ -191,9 +191,7 @@ class SqliteDatabase(Database):
         except sqlite3.OperationalError as error:
             if "no such table" not in str(error):
                 raise
-            raise NotADatabaseError(
-                self.place, "it has no tables of this library", hint="check the path; adopt() copies official savers"
-            ) from error
+            raise NotADatabaseError(self.place, NO_TABLES, hint=OTHERS) from error
         check_version(self.place, int(version), self.dialect, read_only=self._read_only)
         return int(version)
 

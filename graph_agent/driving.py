@@ -32,6 +32,7 @@ from graph_agent.savers import Turns
 from graph_agent.state import outstanding, upsert
 
 ENDLESS: Final = 10**9
+GOAL: Final = 200
 Prepare = Callable[[bool], Awaitable[tuple[Run, Any]]]
 
 
@@ -93,20 +94,29 @@ class Driver:
 
     async def _steps(self, run: Run, given: Any) -> AsyncGenerator[Event]:
         # LangGraph tells of tasks that ended before a crash again, though they do not run again.
-        over = run.finished if given is None else ()
+        over, config = run.finished if given is None else (), self._running(run, given)
         while given is not ...:
             control = RunControl()
-            async with aclosing(self._segment(run.thread, given, control)) as segment:
+            async with aclosing(self._segment(run.thread, given, control, config)) as segment:
                 async for task, event in segment:
                     if task not in over:
                         yield event
             given = None if control.drain_requested else ...
 
-    async def _segment(self, thread: str, given: Any, control: RunControl) -> AsyncGenerator[tuple[str, Event]]:
+    def _running(self, run: Run, given: Any) -> dict[str, Any]:
+        """Give the config of a run; what it is about is said beside every checkpoint, for who lists threads."""
+        goal = given.get("goal") if isinstance(given, Mapping) else None
+        config = self.config(run.thread)
+        config["metadata"] = {**config["metadata"], "goal": str(goal or run.state.get("goal", ""))[:GOAL]}
+        return config
+
+    async def _segment(
+        self, thread: str, given: Any, control: RunControl, config: dict[str, Any]
+    ) -> AsyncGenerator[tuple[str, Event]]:
         """Run until the thread stands, or until it is time for a checkpoint."""
         durability = {"step": "sync", "async": "async"}.get(self._checkpoint, "exit")
         steps = self.graph.astream(
-            given, self.config(thread), stream_mode="tasks", version="v2", durability=durability, control=control
+            given, config, stream_mode="tasks", version="v2", durability=durability, control=control
         )
         try:
             async with aclosing(steps) as stream:
