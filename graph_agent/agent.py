@@ -40,7 +40,32 @@ T = TypeVar("T")
 
 
 class Agent(Past):
-    """An agent whose threads can always be resumed."""
+    """An agent whose threads can always be resumed, and whose effects are made once.
+
+    Args:
+        model: `"openai:NAME"`, or any LangChain chat model.
+        tools: what it can do: functions made with `@tool`, LangChain tools, a `Toolbox`.
+        saver: any LangGraph saver or the address of one; what is not saved cannot be resumed.
+        ledger: with a saver that is not ours, one of ours, or the address of an SQLite or Postgres database, for
+            the ledger of effects and for large results; ours keep them themselves.
+        budget: what a thread may use, over all its runs.
+        review: which calls a person must see first.
+        retry: how failures of the model and of harmless tools are tried again.
+        deadline: how long a run, a node and a call may take.
+        context: how much of the state the model is shown.
+        embeddings: any LangChain embeddings, to judge facts by their meaning too.
+        prompts: replacements for the prompts of `plan`, `act`, `reflect`, `answer`; `{key}` is a key of the state.
+        state: `AgentState` with keys of your own, each with a reducer.
+        nodes: nodes of your own, each with the name of the node that it comes before.
+        migrations: how old state becomes new.
+        max_age: how long after its last step a thread may be resumed, as `"30d"`.
+        checkpoint: save after every `"step"`, or `"async"`: after every step too, but no step waits for that, only
+            effects do. `"iteration"` or `"phase"` save less often, for `read_only` tools alone.
+        lease_ttl: how many seconds after its process died a run still has its thread, with a saver of ours.
+        clock: gives the time; for tests.
+        sleep: lets time pass; for tests.
+        chance: gives a number between 0 and 1; for tests.
+    """
 
     def __init__(  # noqa: PLR0913  each is a thing people set; all but the first are named and optional
         self,
@@ -66,32 +91,7 @@ class Agent(Past):
         sleep: Sleep | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Put an agent together.
-
-        Args:
-            model: `"openai:NAME"`, or any LangChain chat model.
-            tools: what it can do: functions made with `@tool`, LangChain tools, a `Toolbox`.
-            saver: any LangGraph saver or the address of one; what is not saved cannot be resumed.
-            ledger: with a saver that is not ours, one of ours, or the address of an SQLite or Postgres database, for
-                the ledger of effects and for large results; ours keep them themselves.
-            budget: what a thread may use, over all its runs.
-            review: which calls a person must see first.
-            retry: how failures of the model and of harmless tools are tried again.
-            deadline: how long a run, a node and a call may take.
-            context: how much of the state the model is shown.
-            embeddings: any LangChain embeddings, to judge facts by their meaning too.
-            prompts: replacements for the prompts of `plan`, `act`, `reflect`, `answer`; `{key}` is a key of the state.
-            state: `AgentState` with keys of your own, each with a reducer.
-            nodes: nodes of your own, each with the name of the node that it comes before.
-            migrations: how old state becomes new.
-            max_age: how long after its last step a thread may be resumed, as `"30d"`.
-            checkpoint: save after every `"step"`, or `"async"`: after every step too, but no step waits for that, only
-                effects do. `"iteration"` or `"phase"` save less often, for `read_only` tools alone.
-            lease_ttl: how many seconds after its process died a run still has its thread, with a saver of ours.
-            clock: gives the time; for tests.
-            sleep: lets time pass; for tests.
-            chance: gives a number between 0 and 1; for tests.
-        """
+        """Put an agent together; the class says of what."""
         checker = Checker(state)
         box = tools if isinstance(tools, Toolbox) else Toolbox(tools)
         self.saver = saver_of(saver)
