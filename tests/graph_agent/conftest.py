@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from checkpointers import SqliteSaver
+from checkpointers import Saver, SqliteSaver
 from graph_agent import Agent
 from graph_agent.testing import FrozenClock, ScriptedModel
 
@@ -23,14 +23,20 @@ def clock() -> FrozenClock:
 
 @pytest.fixture
 def make(tmp_path: Path, clock: FrozenClock) -> Iterator[Make]:
-    """Make agents that share nothing but a file, as processes do; `saver=…` replaces it."""
+    """Make agents that share nothing but a file, as processes do; `saver=…` replaces it, and if it is none of ours, a
+    ledger stands beside it."""
     opened: list[SqliteSaver] = []
 
+    def ours(name: str) -> SqliteSaver:
+        opened.append(SqliteSaver.open(tmp_path / name))
+        return opened[-1]
+
     def made(*act: Any, plan: Sequence[Any] = ("do it",), saver: Any = None, **options: Any) -> Agent:
-        if saver is None:
-            saver = SqliteSaver.open(tmp_path / "agent.db")
-            opened.append(saver)
         own = {"clock": clock, "sleep": clock.sleep, "chance": lambda: 0.5, **options}
+        if saver is None:
+            saver = ours("agent.db")
+        elif not isinstance(saver, Saver | str):
+            own.setdefault("ledger", ours("effects.db"))
         model = own.pop("model", None) or scripted(*act, plan=plan)
         return Agent(model, saver=saver, **own)
 

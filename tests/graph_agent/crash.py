@@ -1,7 +1,8 @@
 """Kill an agent's process at many points, then resume it by thread id: `python -m tests.graph_agent.crash URL FOLDER FIRST EVERY`.
 
 This process imports everything once and forks for each life, so that a life costs a tenth of a second. The world is a
-file that tools append to; a clock that stands still and a script make every run the same but for the crashes.
+file that tools append to; a clock that stands still and a script make every run the same but for the crashes. Every
+effect is made once: by its key, which the world knows, or because somebody looks there when the agent asks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSqliteSaver
 
-from checkpointers import Saver
+from checkpointers import Saver, open_saver
 from checkpointers.testing import FaultyDatabase, kill_at
 from graph_agent import Agent, tool
 from graph_agent.testing import FrozenClock, ScriptedModel, calls
@@ -30,6 +31,8 @@ from tests.conftest import reopen
 Die = Callable[[str], None]
 FIRST = calls(("look", {"what": "a"}), ("note", {"what": "b"}), ("send", {"what": "c"}))
 SECOND = calls(("flaky", {"what": "d"}), ("note", {"what": "e"}))
+EFFECTS = "bce"
+READS = {"a": 1, "d": 2}  # how often a life may read them: the second fails at first
 
 
 def die_here() -> None:
@@ -42,16 +45,24 @@ class World:
     def __init__(self, folder: Path, thread: str) -> None:
         self.path = folder / f"{thread}.world"
 
-    def did(self, what: str) -> None:
-        with self.path.open("a") as file:
-            file.write(what + "\n")
+    def lines(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    def did(self, what: str, key: str = "") -> None:
+        line = f"{what} {key}"
+        if not key or line not in self.lines():
+            with self.path.open("a") as file:
+                file.write(line + "\n")
 
     def counts(self) -> Counter[str]:
-        return Counter(self.path.read_text().split()) if self.path.exists() else Counter()
+        return Counter(line.split()[0] for line in self.lines())
 
 
 def agent_of(saver: Any, world: World, die: Die) -> Agent:
-    """Make the agent of a life; `die` is called with the name of every place that it passes."""
+    """Make the agent of a life; `die` is called with the name of every place that it passes.
+
+    With a saver of others its ledger stands in a file beside the world.
+    """
 
     def at(place: str, line: Any) -> Any:
         def say(_: Any) -> Any:
@@ -60,9 +71,9 @@ def agent_of(saver: Any, world: World, die: Die) -> Agent:
 
         return say
 
-    def doing(what: str) -> str:
+    def doing(what: str, key: str = "") -> str:
         die(f"before {what}")
-        world.did(what)
+        world.did(what, key)
         die(f"after {what}")
         return f"did {what}"
 
@@ -71,8 +82,8 @@ def agent_of(saver: Any, world: World, die: Die) -> Agent:
         return doing(what)
 
     @tool(risk="write_local")
-    def note(what: str) -> str:
-        return doing(what)
+    def note(what: str, idempotency_key: str) -> str:
+        return doing(what, idempotency_key)
 
     @tool(risk="external_action")
     def send(what: str) -> str:
@@ -95,7 +106,9 @@ def agent_of(saver: Any, world: World, die: Die) -> Agent:
         act=[at("act 1", FIRST), at("act 2", "one done"), at("act 3", SECOND), at("act 4", "two done")],
         answer=[at("answer", "all done")],
     )
-    return Agent(model, tools=[look, note, send, flaky], saver=saver, clock=clock, sleep=sleep, chance=lambda: 0.5)
+    ledger = None if isinstance(saver, Saver) else beside(world)
+    tools = [look, note, send, flaky]
+    return Agent(model, tools=tools, saver=saver, ledger=ledger, clock=clock, sleep=sleep, chance=lambda: 0.5)
 
 
 PLACES = [
@@ -115,22 +128,40 @@ def at_place(place: str, marker: Path) -> Die:
     return die
 
 
-def live(agent: Agent, thread: str) -> dict[str, Any]:
-    """Go on with a thread until it is done; whatever it asks is approved."""
+def live(agent: Agent, thread: str, world: World) -> tuple[dict[str, Any], list[str]]:
+    """Go on with a thread until it is done, and give how that is, and what was asked of a call in doubt.
+
+    What it asks is approved; where a call is in doubt, somebody looks into the world.
+    """
+    asked: list[str] = []
     run = agent.state(thread)
     run = agent.run("do all", thread=thread, progress=False) if run.status == "unknown" else run
     while run.status != "done":
         assert run.status in ("waiting", "crashed"), run
-        approved = [review.id for review in run.reviews]
-        run = agent.resume(thread, approve=approved, progress=False)
-    return told(run)
+        doubts = {review.id: review.args["what"] for review in run.reviews if review.kind == "in_doubt"}
+        asked += doubts.values()
+        counts = world.counts()
+        run = agent.resume(
+            thread, progress=False,
+            approve=[review.id for review in run.reviews if review.id not in doubts],
+            done={name: f"did {what}" for name, what in doubts.items() if counts[what]},
+            not_done=[name for name, what in doubts.items() if not counts[what]],
+        )  # fmt: skip
+    return told(run), asked
 
 
-def bury(saver: Any, thread: str) -> None:
+def bury(saver: Any, world: World, thread: str) -> None:
     """Do not wait for the lease of a process that is known to be dead."""
-    if isinstance(saver, Saver):
-        with saver.lease(thread, if_busy="interrupt"):
-            pass
+    with (
+        open_saver(beside(world)) as keeper,
+        (saver if isinstance(saver, Saver) else keeper).lease(thread, if_busy="interrupt"),
+    ):
+        pass
+
+
+def beside(world: World) -> str:
+    """Give the address of the ledger of a saver of others."""
+    return f"sqlite:///{world.path.parent}/effects.db"
 
 
 def told(run: Any) -> dict[str, Any]:
@@ -144,8 +175,14 @@ def told(run: Any) -> dict[str, Any]:
         "messages": [(message["role"], message["content"]) for message in state["messages"]],
         "decisions": [(one["node"], one["chose"]) for one in state["decisions"]],
         "notes": [(note["role"], note["content"]) for note in state["notes"]],
-        "usage": run.usage,
+        "usage": {name: count for name, count in run.usage.items() if name != "llm_tokens"},
     }
+
+
+def cost(agent: Agent, thread: str) -> tuple[float, bool]:
+    """Give the tokens of a thread, and whether the model was told of a rule, which is the only thing that adds to them."""
+    run = agent.state(thread)
+    return run.usage["llm_tokens"], any(call.get("rule") for call in run.state["calls"])
 
 
 def finished(agent: Agent, thread: str) -> set[str]:
@@ -154,30 +191,38 @@ def finished(agent: Agent, thread: str) -> set[str]:
     return {call["args"]["what"] for call in state.get("calls", ()) if call["status"] == "done"}
 
 
+def in_doubt(agent: Agent, thread: str) -> list[str]:
+    """Give the calls that nobody but a person can tell about: claimed, without an outcome, a key or a probe."""
+    left = [entry.record for entry in agent.effects(thread) if entry.status == "claimed"]
+    return [record["args"]["what"] for record in left if record["tool"] == "send"]
+
+
 def try_point(open_: Callable[[], Any], folder: Path, thread: str, killing: Callable[[], tuple[Any, Die]]) -> str:
     """Live once and die, then live to the end in another process; check what was promised."""
     world = World(folder, thread)
 
     def first_life() -> None:
         saver, die = killing()
-        live(agent_of(saver, world, die), thread)
+        live(agent_of(saver, world, die), thread, world)
 
     def second_life() -> None:
         agent = agent_of(open_(), world, lambda _: None)
-        bury(agent.saver, thread)
+        bury(agent.saver, world, thread)
         snapshot = agent.graph.get_state({"configurable": {"thread_id": thread}})
         if snapshot.next == () and snapshot.tasks:
             assert agent.state(thread).status == "crashed"
             (folder / f"{thread}.gap").touch()
-        kept, before = finished(agent, thread), world.counts()
-        ended = json.loads(json.dumps(live(agent, thread)))
-        expected = json.loads((folder / "expected").read_text())
+        kept, before, doubtful = finished(agent, thread), world.counts(), in_doubt(agent, thread)
+        ended, asked = json.loads(json.dumps(live(agent, thread, world)))
+        expected, wanted = json.loads((folder / "expected").read_text())
         assert ended == expected, (ended, expected)
+        tokens, ruled = cost(agent, thread)
+        assert (tokens > wanted) if ruled else (tokens == wanted), (tokens, wanted, ruled)
         after = world.counts()
+        assert all(after[what] == 1 for what in EFFECTS), ("done twice or never", before, after)
+        assert asked == doubtful, (asked, doubtful)
         assert all(after[what] == before[what] for what in kept), (kept, before, after)
-        assert all(after[what] >= 1 for what in "abcde"), after
-        most = {what: before[what] + (2 if what == "d" else 1) for what in "abcde"}
-        assert all(after[what] <= most[what] for what in "abcde"), (before, after)
+        assert all(1 <= after[what] <= before[what] + most for what, most in READS.items()), (before, after)
 
     died = in_child(first_life)
     assert in_child(second_life) == FINE
@@ -188,8 +233,12 @@ def expect(open_: Callable[[], Any], folder: Path) -> None:
     """Write down how a life without crashes ends."""
 
     def life() -> None:
-        ended = live(agent_of(open_(), World(folder, "whole"), lambda _: None), "whole")
-        (folder / "expected").write_text(json.dumps(ended))
+        world = World(folder, "whole")
+        agent = agent_of(open_(), world, lambda _: None)
+        ended, asked = live(agent, "whole", world)
+        tokens, ruled = cost(agent, "whole")
+        assert (asked, ruled) == ([], False)
+        (folder / "expected").write_text(json.dumps([ended, tokens]))
 
     assert in_child(life) == FINE
 

@@ -140,8 +140,8 @@ def slow(url: str, folder: str, who: str) -> Agent:
     world = World(folder)
 
     @tool(risk="write_local")
-    async def hang(x: str) -> str:
-        world.did("hang", who)
+    async def hang(x: str, idempotency_key: str) -> str:
+        world.did("hang", who, idempotency_key)
         while who == "first" and not world.has("enough"):  # noqa: ASYNC110  it is said by another process
             await asyncio.sleep(0.01)
         return who
@@ -196,7 +196,8 @@ def test_killed_holder(url: str, tmp_path: Path) -> None:
         run = agent.resume("t", if_busy="enqueue")
         assert time.monotonic() - killed < 1.5 + 5
     assert (run.status, run.answer) == ("done", "done")
-    assert World(str(tmp_path)).lines() == ["hang first", "hang second", "after second"]
+    key = agent.effects("t")[0].key
+    assert World(str(tmp_path)).lines() == [f"hang first {key}", f"hang second {key}", "after second"]
     assert free(agent)
     agent.saver.close()
 
@@ -222,15 +223,17 @@ def test_zombie(url: str, tmp_path: Path) -> None:
     with running(url, tmp_path) as process:
         os.kill(process.pid, signal.SIGSTOP)
         assert agent.resume("t", if_busy="enqueue").status == "done"
-        before = [(step.id, step.values) for step in agent.history("t")]
+        before, books = [(step.id, step.values) for step in agent.history("t")], agent.effects("t")
         world.did("enough")
         os.kill(process.pid, signal.SIGCONT)
         process.join(60)
         assert process.exitcode == 0
     told = (tmp_path / "told").read_text()
     assert told.startswith("LeaseLostError: the lease of thread 't' is over")
-    assert world.lines() == ["hang first", "hang second", "after second", "enough"]
+    key = agent.effects("t")[0].key
+    assert world.lines() == [f"hang first {key}", f"hang second {key}", "after second", "enough"]
     assert [(step.id, step.values) for step in agent.history("t")] == before
+    assert agent.effects("t") == books
     assert call_of(agent.state("t"), "hang")["result"] == "second"
     agent.saver.close()
 
@@ -247,7 +250,7 @@ class Busy:
         self.pool = ThreadPoolExecutor(4)
 
         @tool(risk="write_local")
-        async def hang(x: str) -> str:
+        async def hang(x: str, idempotency_key: str) -> str:
             self.begun.set()
             while not self.enough.is_set():  # noqa: ASYNC110  it is said on another thread
                 await asyncio.sleep(0.005)
@@ -273,7 +276,7 @@ class Busy:
         """Make the agent of somebody else, whose call does not hang."""
 
         @tool(risk="write_local")
-        async def hang(x: str) -> str:
+        async def hang(x: str, idempotency_key: str) -> str:
             return "at once"
 
         return self.make(*(act or (HANG, "second done")), tools=[hang], **{**self.options, **options})
@@ -523,7 +526,7 @@ def test_no_end_keeps_the_lease(make: Make, end: str) -> None:
 
 def hanging(make: Make) -> Agent:
     @tool(risk="write_local")
-    async def hang(x: str) -> str:
+    async def hang(x: str, idempotency_key: str) -> str:
         await asyncio.Event().wait()
         return x
 
@@ -587,7 +590,7 @@ def test_keyboard_interrupt_frees_the_thread(make: Make) -> None:
     """Once Ctrl-C came out of a cell, the next one may resume."""
 
     @tool(risk="write_local")
-    async def hang(x: str) -> str:
+    async def hang(x: str, idempotency_key: str) -> str:
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
         return x
@@ -682,7 +685,7 @@ def test_other_savers_have_no_leases() -> None:
     """There, one run of a thread in this process at a time, as ever; what needs a lease is refused in words."""
     begun, enough = threading.Event(), threading.Event()
 
-    @tool(risk="write_local")
+    @tool(risk="read_only")
     def hang(x: str) -> str:
         begun.set()
         enough.wait(20)
@@ -703,6 +706,19 @@ def test_other_savers_have_no_leases() -> None:
         with pytest.raises(SetupError, match=f"if_busy='{if_busy}' needs a saver with leases.*InMemorySaver has none"):
             agent.run("go", thread="t", if_busy=if_busy)
     assert agent.run("go", thread="t", if_busy="reject").status == "done"
+
+
+def test_a_ledger_beside_another_saver_brings_leases(make: Make) -> None:
+    """With a ledger of ours the threads of any saver are leased where that stands: others wait, or take over."""
+    one = Busy(make, "sync", saver=InMemorySaver())
+    first, other = one.start("one", thread="t"), one.other("-", "second done")
+    with pytest.raises(OpenThreadError, match="is running: .*; wait for it .*, or take it over"):
+        other.resume("t")
+    run = other.run("two", thread="t", if_busy="interrupt")
+    assert (run.status, call_of(run, "hang")["status"]) == ("done", "superseded")
+    one.enough.set()
+    assert lost(first).thread == "t"
+    one.pool.shutdown()
 
 
 def test_what_cannot_be_meant(make: Make) -> None:

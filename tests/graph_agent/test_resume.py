@@ -39,6 +39,7 @@ from graph_agent.errors import (
     SetupError,
     UnknownThreadError,
 )
+from graph_agent.events import Finished
 from graph_agent.testing import Deliveries, FrozenClock, calls, lookup
 from tests.graph_agent import crash
 from tests.graph_agent.conftest import Make, call_of, raw
@@ -121,7 +122,7 @@ def hanging(deliveries: Deliveries) -> tuple[list[Any], Callable[[], bool]]:
     """Make a tool that notes, one that never ends, and what tells that it has begun."""
     begun = threading.Event()
 
-    async def hang(x: str) -> str:
+    async def hang(x: str, idempotency_key: str) -> str:
         """Hang."""
         begun.set()
         await asyncio.Event().wait()
@@ -132,7 +133,9 @@ def hanging(deliveries: Deliveries) -> tuple[list[Any], Callable[[], bool]]:
 
 
 def ending(deliveries: Deliveries) -> list[Any]:
-    def hang(x: str) -> str:
+    """Make the same tools, but the one that hung ends; it takes a key, so that it may be run again."""
+
+    def hang(x: str, idempotency_key: str) -> str:
         deliveries.done.append(("hang", {"to": x}))
         return "ended"
 
@@ -167,6 +170,49 @@ def test_status_crashed(make: Make) -> None:
     assert (agent.state("t").status, len(deliveries)) == ("crashed", 1)
     run = make(HANG, "done", tools=ending(deliveries)).resume("t")
     assert (run.status, [name for name, _ in deliveries.done]) == ("done", ["note", "hang"])
+    assert call_of(run, "hang")["rule"].startswith("run again under the same key")
+    assert "rule" not in call_of(run, "note")
+
+
+def unknowing(done: list[str], begun: threading.Event, *, hangs: bool) -> list[Any]:
+    """Make a tool that has no key and no probe: what came of a call that was cut off, it cannot say."""
+
+    async def hang(x: str) -> str:
+        begun.set()
+        if hangs:
+            await asyncio.Event().wait()
+        done.append(x)
+        return "ended"
+
+    return [tool(risk="write_local")(hang)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "made", "left"),
+    [
+        ("done", "it was there", 0, "done"),
+        ("not_done", "ended", 1, "done"),
+        ("abandon", "nobody knows whether this was done, and it is not to be tried again", 0, "abandoned"),
+    ],
+)
+def test_cut_off_and_nobody_knows(make: Make, answer: str, result: str, made: int, left: str) -> None:
+    """Cut off in a call that cannot tell what came of it: a person is asked, and it is begun again only if they say so."""
+    line, done, begun = calls(("hang", {"x": "1"})), list[str](), threading.Event()
+    agent = make(line, "done", tools=unknowing(done, begun, hangs=True))
+    for event in agent.stream("go", thread="t"):
+        if getattr(event, "tool", "") == "hang":
+            assert begun.wait(20)
+            break
+    assert agent.state("t").status == "crashed"
+    agent = make(line, "done", tools=unknowing(done, begun, hangs=False))
+    run = agent.resume("t")
+    (review,) = run.reviews
+    assert (run.status, review.kind, review.tool, review.args, done) == ("waiting", "in_doubt", "hang", {"x": "1"}, [])
+    assert agent.resume("t").reviews == run.reviews
+    run = agent.resume("t", **{answer: {review.id: "it was there"} if answer == "done" else review.id}, by="ada")
+    assert (run.status, call_of(run, "hang")["result"], len(done)) == ("done", result, made)
+    assert "ada said of attempt 1" in call_of(run, "hang")["rule"]
+    assert [entry.status for entry in agent.effects("t")] == [left]
 
 
 def test_status_running(make: Make) -> None:
@@ -322,9 +368,9 @@ def test_keyboard_interrupt(make: Make) -> None:
     deliveries = Deliveries()
     note = deliveries.tool("note", risk="write_local")
 
-    async def hang(x: str) -> str:
-        """Hang."""
-        while not deliveries.done:  # noqa: ASYNC110  it begins on another thread or loop
+    async def hang(x: str, idempotency_key: str) -> str:
+        """Hang, once the other call is on record."""
+        while "done" not in [entry.status for entry in await agent.aeffects("t")]:
             await asyncio.sleep(0.005)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
@@ -337,7 +383,7 @@ def test_keyboard_interrupt(make: Make) -> None:
     assert agent.state("t").status == "crashed"
     run = make(HANG, "done", tools=ending(deliveries)).resume("t")
     assert run.status == "done"
-    assert [name for name, _ in deliveries.done][-1] == "hang"
+    assert [name for name, _ in deliveries.done] == ["note", "hang"]
 
 
 def test_resume_right_after_keyboard_interrupt(make: Make) -> None:
@@ -370,11 +416,12 @@ def test_stream_that_nobody_listens_to(make: Make) -> None:
     tools, _ = hanging(deliveries)
     agent = make(HANG, "done", tools=tools)
     for event in agent.stream("go", thread="t"):
-        if getattr(event, "tool", "") == "hang":
+        if isinstance(event, Finished) and event.node == "tool":  # the other one never ends
             break
     wait_until(lambda: agent.state("t").status != "running")
     assert agent.state("t").status == "crashed"
     assert make(HANG, "done", tools=ending(deliveries)).resume("t").status == "done"
+    assert [name for name, _ in deliveries.done] == ["note", "hang"]
 
 
 # Age.

@@ -212,7 +212,7 @@ def test_merge_and_latest(one: Any, two: Any) -> None:
 
 
 WRITES: dict[str, Any] = {
-    "schema_version": 1, "goal": "g", "constraints": ["c"], "budget": {"max_steps": 3}, "usage": {"steps": {"a": 1}},
+    "schema_version": 1, "goal": "g", "turn": 2, "constraints": ["c"], "budget": {"max_steps": 3}, "usage": {"steps": {"a": 1}},
     "phase": "planning", "halt": {"kind": "resumed", "node": "act"}, "plan": [{"id": "s", "title": "t", "plan": "p"}],
     "facts": [{"id": "f"}], "questions": [{"id": "q"}], "artifacts": [{"id": "a"}], "risk_flags": [{"id": "r"}],
     "messages": [{"id": "m"}], "decisions": [{"id": "d"}], "calls": [{"id": "c"}], "failures": [{"id": "x"}],
