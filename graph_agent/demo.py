@@ -1,7 +1,8 @@
 """A small job that is killed in the middle and loses nothing: `make demo`.
 
-The agent frees disk space in a folder made for it. It asks before it deletes; the process is killed with SIGKILL while
-two deletions are under way; another process takes the thread up by its name.
+The agent frees disk space in a folder made for it. It asks before it deletes; of two deletions one is on record and the
+other is made but not yet on record when the process is killed with SIGKILL; another process takes the thread up by its
+name, finds a deletion that was claimed and never recorded, and asks the tool's probe what became of it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from graph_agent.nodes.act import DONE
 from graph_agent.patch import Patch
 from graph_agent.run import Run
 from graph_agent.testing import ScriptedModel, calls
-from graph_agent.tools import tool
+from graph_agent.tools import NOT_DONE, NotDone, tool
 
 GOAL: Final = "I'm out of disk space. Fix it."
 SIZES: Final = {"cache.bin": 900_000, "old.log": 400_000, "thesis.txt": 2_000}
@@ -32,26 +33,33 @@ THREAD: Final = "disk"
 
 
 def agent_for(folder: Path, model: Any, *, dies: bool = False) -> Agent:
-    """Make the agent; `dies` makes the second deletion the end of the process."""
+    """Make the agent; `dies` makes the second deletion the end of the process, before it could say that it is done."""
+    files = folder / "files"
 
     @tool(risk="read_only")
     def measure() -> tuple[str, Patch]:
         """Measure the files of the folder, the largest first."""
-        found = sorted(folder.glob("files/*"), key=lambda file: -file.stat().st_size)
+        found = sorted(files.glob("*"), key=lambda file: -file.stat().st_size)
         text = "\n".join(f"{file.name} {file.stat().st_size:,} bytes" for file in found)
         return text, Patch().flag("thesis.txt looks like somebody's work", name="precious")
 
-    @tool(risk="irreversible", once_per=("name",))
+    def looked(key: str, args: dict[str, Any]) -> str | NotDone:
+        """Find out whether a deletion that was cut off was made."""
+        del key
+        return NOT_DONE if (files / args["name"]).exists() else f"deleted {args['name']}"
+
+    @tool(risk="irreversible", once_per=("name",), probe=looked)
     def delete(name: str) -> str:
         """Delete a file of the folder for good."""
-        if dies and name != "cache.bin":
-            while (folder / "files" / "cache.bin").exists():
-                time.sleep(0.01)
-            time.sleep(0.5)
-            os.kill(os.getpid(), signal.SIGKILL)
-        (folder / "files" / name).unlink()
+        last = dies and name != "cache.bin"
+        while last and (files / "cache.bin").exists():
+            time.sleep(0.01)
+        (files / name).unlink()
         with (folder / "deleted.log").open("a") as log:
             log.write(f"{name}\n")
+        if last:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
         return f"deleted {name}"
 
     return Agent(model, tools=[measure, delete], saver=f"sqlite:///{folder}/agent.db", lease_ttl=3.0)
@@ -118,6 +126,11 @@ def show(agent: Agent, run: Run) -> None:
     for moment in agent.history(THREAD):
         chose = "; ".join(one["chose"] for one in moment.decisions) if moment.nodes else moment.source
         print(f"  {moment!s:9} {', '.join(moment.nodes):14} {chose[:80]}")
+    print("\nwhat it did to the world, by the ledger:")
+    rules = {call["id"]: call.get("rule", "") for call in run.state["calls"]}
+    for effect in agent.effects(THREAD):
+        done, rule = effect.record, rules[effect.record["call"]]
+        print(f"  {effect.status}: {done['tool']} {done['args']}, attempt {done['attempt']}{rule and f': {rule}'}")
     print("\nwhere the answer comes from:", agent.history(THREAD).blame("answer")[0], sep="\n  ")
 
 

@@ -220,7 +220,7 @@ def test_public_names_are_there_and_documented() -> None:
 
 
 def test_the_demo_loses_nothing() -> None:
-    """`make demo` is killed in the middle, goes on in another process, and deletes each file once."""
+    """`make demo` is killed between an effect and its record, goes on in another process, and deletes each file once."""
     done = subprocess.run(
         [sys.executable, "-m", "graph_agent.demo"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         check=False, env={**os.environ, "GRAPH_AGENT_MODEL": ""},
@@ -230,6 +230,8 @@ def test_the_demo_loses_nothing() -> None:
     assert "· delete {'name': 'cache.bin'}" in before
     assert "· delete {'name': 'cache.bin'}" not in after
     assert "disk: done" in after
+    assert "done: delete {'name': 'cache.bin'}, attempt 1\n" in after
+    assert "done: delete {'name': 'old.log'}, attempt 1: its probe found that it was done\n" in after
     assert "deleted, each once: cache.bin, old.log; left: thesis.txt" in after
 
 
