@@ -23,8 +23,10 @@ def clock() -> FrozenClock:
 
 @pytest.fixture
 def make(tmp_path: Path, clock: FrozenClock) -> Iterator[Make]:
-    """Make agents that share nothing but a file, as processes do; `saver=…` replaces it, and if it is none of ours, a
-    ledger stands beside it."""
+    """Make agents that share nothing but a file, as processes do.
+
+    `saver=…` replaces it, and if that is none of ours, a ledger stands beside it.
+    """
     opened: list[SqliteSaver] = []
 
     def ours(name: str) -> SqliteSaver:

@@ -370,7 +370,7 @@ def test_keyboard_interrupt(make: Make) -> None:
 
     async def hang(x: str, idempotency_key: str) -> str:
         """Hang, once the other call is on record."""
-        while "done" not in [entry.status for entry in await agent.aeffects("t")]:
+        while "done" not in [entry.status for entry in await agent.aeffects("t")]:  # noqa: ASYNC110  it is said by another task
             await asyncio.sleep(0.005)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()

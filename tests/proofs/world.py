@@ -12,7 +12,7 @@ import threading
 import urllib.request
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 
 class Books:
@@ -78,15 +78,17 @@ class World:
     def do(self, thread: str, what: str, key: str = "") -> str:
         """Make an effect; one with a key is made once."""
         body = json.dumps({"thread": thread, "what": what, "key": key}).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url, body), timeout=30) as answer:
+        asked = urllib.request.Request(self.url, body)  # noqa: S310  a process of our own
+        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
             return str(json.load(answer))
 
     def counts(self, thread: str) -> Counter[str]:
         """Tell how often each effect of a thread was made."""
-        with urllib.request.urlopen(f"{self.url}/{urllib.request.quote(thread)}", timeout=30) as answer:
+        asked = f"{self.url}/{urllib.request.quote(thread)}"
+        with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310  a process of our own
             return Counter(json.load(answer))
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
