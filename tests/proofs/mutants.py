@@ -29,10 +29,28 @@ class Mutant:
     tests: str
 
 
+A = "tests/graph_agent"
 OPS = "checkpointers/operations"
 T = "tests/checkpointers"
 LEDGER = f"{T}/test_ledger.py {T}/test_bodies.py"
 MUTANTS = (
+    Mutant("the claim before the effect", "graph_agent/nodes/tool.py", "if one is None or not one.has_effect:", "if True:", f"{A}/test_ledger.py"),
+    Mutant("the commit of a claim", "graph_agent/ledger.py", "entry, fresh = await self.books.aclaim(thread, key, first)", "entry, fresh = Entry(thread, key, 1, 1, 'claimed', 0, datetime.now(UTC), first), True", f"{A}/test_ledger.py"),
+    Mutant("the record after it", "graph_agent/nodes/tool.py", 'await kit.effects.record(claim, "done", {**_told(changed), "seconds": seconds}, bodies=bodies)', "pass", f"{A}/test_ledger.py"),
+    Mutant("the recorded result", "graph_agent/ledger.py", '"done": ("recorded", ', '"done": ("run", ', f"{A}/test_ledger.py"),
+    Mutant("what is in doubt", "graph_agent/ledger.py", 'return "ask", f"it was done', 'return "run", f"it was done', f"{A}/test_ledger.py"),
+    Mutant("what may still run", "graph_agent/ledger.py", 'return "ask", RUNNING', 'return "run", RUNNING', f"{A}/test_ledger.py"),
+    Mutant("a deadline that is no failure", "graph_agent/nodes/tool.py", "isinstance(error, MayStillRunError | PassedDeadlineError)", "False", f"{A}/test_ledger.py {A}/test_tools.py"),
+    Mutant("the token of a record", f"{OPS}/ledger.py", "standing = yield from entitled(tools, memory, entry.thread, told.token)", "standing = yield from entitled(tools, memory, entry.thread, memory.holder.token if memory.holder else None)", f"{A}/test_ledger.py"),
+    Mutant("the attempt of a verdict", "graph_agent/ledger.py", ' and said.get("attempt") == attempt', "", f"{A}/test_ledger.py"),
+    Mutant("the name of a doubt", "graph_agent/nodes/doubt.py", "KIND, str(claim.attempt), str(number))", "KIND)", f"{A}/test_ledger.py"),
+    Mutant("the review of an answer", "graph_agent/answers.py", "review = open_.get(key)", "review = open_.get(key) or next(iter(open_.values()), None)", f"{A}/test_ledger.py {A}/test_reviews.py"),
+    Mutant("the fence before a tool", "graph_agent/nodes/tool.py", "    kit.fence(where.thread)", "    pass", f"{A}/test_lease.py"),
+    Mutant("waiting for the step", "graph_agent/nodes/tool.py", "    await kit.settled(where)", "    pass", f"{A}/test_ledger.py"),
+    Mutant("the goals in a key", "graph_agent/ledger.py", """ if turn == 1 else f"{call.get('step', '')}~{turn}\"""", "", f"{A}/test_ledger.py"),
+    Mutant("the refusal without a ledger", "graph_agent/agent.py", "if keeper is None and risky:", "if False:", f"{A}/test_ledger.py"),
+    Mutant("the books of a fork", "graph_agent/forking.py", 'await ledger.aentries(source) if effects != "run" else []', "[]", f"{A}/test_ledger.py"),
+    Mutant("the claim of an undo", "graph_agent/undoing.py", 'if entry.status == "undone":', "if False:", f"{A}/test_ledger.py"),
     Mutant("the digest of a row", "checkpointers/sealing.py", "if digest.digest() != blob[:SEAL_BYTES]:", "if False:", f"{T}/test_fsck.py"),
     Mutant("the place in a seal", "checkpointers/sealing.py", "digest = blake2b(place, digest_size=SEAL_BYTES)", "digest = blake2b(b'', digest_size=SEAL_BYTES)", f"{T}/test_fsck.py"),
     Mutant("the tally of writes", f"{OPS}/common.py", "if len(written) < counted:", "if False:", f"{T}/test_damage.py {T}/test_fsck.py"),
