@@ -150,12 +150,9 @@ def live(agent: Agent, thread: str, world: World) -> tuple[dict[str, Any], list[
     return told(run), asked
 
 
-def bury(saver: Any, world: World, thread: str) -> None:
+def bury(keeper: Saver, thread: str) -> None:
     """Do not wait for the lease of a process that is known to be dead."""
-    with (
-        open_saver(beside(world)) as keeper,
-        (saver if isinstance(saver, Saver) else keeper).lease(thread, if_busy="interrupt"),
-    ):
+    with keeper.lease(thread, if_busy="interrupt"):
         pass
 
 
@@ -207,7 +204,7 @@ def try_point(open_: Callable[[], Any], folder: Path, thread: str, killing: Call
 
     def second_life() -> None:
         agent = agent_of(open_(), world, lambda _: None)
-        bury(agent.saver, world, thread)
+        bury(agent.saver if isinstance(agent.saver, Saver) else open_saver(beside(world)), thread)
         snapshot = agent.graph.get_state({"configurable": {"thread_id": thread}})
         if snapshot.next == () and snapshot.tasks:
             assert agent.state(thread).status == "crashed"
