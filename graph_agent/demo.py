@@ -34,7 +34,8 @@ THREAD: Final = "disk"
 
 def agent_for(folder: Path, model: Any, *, dies: bool = False) -> Agent:
     """Make the agent; `dies` makes the second deletion the end of the process, before it could say that it is done."""
-    files = folder / "files"
+    files, log = folder / "files", folder / "deleted.log"
+    log.touch()
 
     @tool(risk="read_only")
     def measure() -> tuple[str, Patch]:
@@ -52,11 +53,11 @@ def agent_for(folder: Path, model: Any, *, dies: bool = False) -> Agent:
     def delete(name: str) -> str:
         """Delete a file of the folder for good."""
         last = dies and name != "cache.bin"
-        while last and (files / "cache.bin").exists():
+        while last and "cache.bin" not in log.read_text():
             time.sleep(0.01)
         (files / name).unlink()
-        with (folder / "deleted.log").open("a") as log:
-            log.write(f"{name}\n")
+        with log.open("a") as lines:
+            lines.write(f"{name}\n")
         if last:
             time.sleep(0.5)
             os.kill(os.getpid(), signal.SIGKILL)
