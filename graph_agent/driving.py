@@ -24,6 +24,7 @@ from graph_agent.errors import (
 )
 from graph_agent.events import Asked, Ended, Event, Finished, event_of
 from graph_agent.kit import Kit
+from graph_agent.ledger import KIND
 from graph_agent.migrations import Migrations, check_graph, fingerprint
 from graph_agent.patch import clean, hashed
 from graph_agent.policies import Budget
@@ -178,7 +179,9 @@ class Driver:
 
     def _not_run(self, call: Mapping[str, Any], by: str) -> dict[str, Any]:
         """Record that a call is not made any more, and who said so, in the place of an answer if it waits for one."""
-        given_up = {**call, "status": "superseded", "seen": True, "result": "not run: new input", "by": by}
+        begun = call["status"] != "waiting" or call.get("review", {}).get("kind") == KIND
+        told = "given up: new input; nobody knows whether it was made" if begun else "not run: new input"
+        given_up = {**call, "status": "superseded", "seen": True, "result": told, "by": by}
         if "review" in call and "answer" not in call["review"]:
             given_up["review"] = {**call["review"], "answer": "supersede", "by": by, "at": self.kit.now()}
         return given_up

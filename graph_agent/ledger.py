@@ -7,7 +7,8 @@ lease of the thread. What becomes of a claim that is met again is decided by `ru
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,14 +17,16 @@ from weakref import WeakValueDictionary
 
 from checkpointers import Entry, EntryMovedError, Ledger, Saver
 from graph_agent.errors import SetupError
-from graph_agent.running import Ended
+from graph_agent.running import Ended, MayStillRunError
 from graph_agent.tools import Tool
 
 Rule = Literal["run", "again", "recorded", "late", "probe", "settled", "abandoned", "ask"]
 Record = Mapping[str, Any]
 KIND: Final = "in_doubt"
-RUNNING: Final = "it passed its deadline and may still be running"
+RUNNING: Final = "it was not waited for any longer, and may still be running"
 CUT_OFF: Final = "it was begun, and nobody knows what came of it"
+LATE: Final = "it came to its end late, and this was its result"
+_LATE: Final[dict[tuple[Hashable, str], Future[Ended]]] = {}  # of all agents of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,16 @@ def rule_of(entry: Entry, means: Means, *, running: bool = False) -> tuple[Rule,
     known: dict[str, tuple[Rule, str]] = {
         "done": ("recorded", f"not run again: it was done{source} at {record['at']}, and this was recorded then"),
         "failed": ("run", f"begun again: attempt {attempt} failed"),
+        "asking": ("run", "begun again: it had asked a person"),
         "undone": ("run", "begun again: it was taken back"),
         "rejected": ("run", ""),
     }
     if status in known:
         return known[status]
-    if running:
+    said = means.verdict(attempt)
+    if running and said.get("answer") not in ("done", "abandon"):
         return "ask", RUNNING
-    if said := means.verdict(attempt):
+    if said:
         return _as_said(said, attempt)
     if status == "claimed" and means.takes_key:
         return "again", "run again under the same key: who carries it out knows what was done"
@@ -99,6 +104,13 @@ def key_of(thread: str, call: Record, one: Tool) -> str:
     return f"{thread}:{step}:{one.name}:{one.identity(call['args'], call['id'])}"
 
 
+def _home_of(keeper: Saver | None) -> Hashable:
+    """Say whose books these are: two savers on one database of one tenant have the same."""
+    if keeper is None or ":memory:" in keeper.database.place:
+        return keeper
+    return keeper.database.place, keeper.database.tenant
+
+
 class Effects:
     """The ledger of an agent, and the bodies that it keeps beside the state; with a saver of others maybe none."""
 
@@ -107,7 +119,7 @@ class Effects:
         self.ledger: Ledger | None = keeper.ledger if keeper is not None else None
         self._clock = clock
         self._alone: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
-        self._late: dict[str, asyncio.Future[Ended]] = {}
+        self._home = _home_of(keeper)
 
     @property
     def books(self) -> Ledger:
@@ -130,9 +142,10 @@ class Effects:
             entry, fresh = await self.books.aclaim(thread, key, first)
             if fresh:
                 return Claim(entry, "run")
-            rule, why = rule_of(entry, means, running=self._runs(key))
-            if entry.status == "claimed" and self._returned(key):
-                rule, why = "late", "it came to its end after its deadline"
+            late = _LATE.get((self._home, key))
+            rule, why = rule_of(entry, means, running=late is not None and not late.done())
+            if entry.status == "claimed" and late is not None and late.done():
+                rule, why = "late", LATE
             claim = Claim(entry, rule, why)
             try:
                 return await self.begin_again(claim, record) if rule == "run" else claim
@@ -143,7 +156,7 @@ class Effects:
         """Claim another attempt of an effect that is known not to be made."""
         fields = {**record, "attempt": claim.attempt + 1, "at": self.now()}
         entry = await self.books.achange(claim.entry, status="claimed", record=fields)
-        self._late.pop(claim.entry.key, None)
+        _LATE.pop((self._home, claim.entry.key), None)
         return Claim(entry, "run", why or claim.why)
 
     async def record(self, claim: Claim, status: str, facts: Record, *, bodies: Sequence[bytes] = ()) -> Claim:
@@ -152,19 +165,17 @@ class Effects:
         entry = await self.books.achange(claim.entry, status=status, record=fields, bodies=bodies)
         return Claim(entry, claim.rule, claim.why)
 
-    def still_running(self, key: str, ended: asyncio.Future[Ended]) -> None:
+    def still_running(self, claim: Claim, error: BaseException | None) -> None:
         """Remember a call that could not be stopped: it is not begun again as long as it runs."""
-        self._late[key] = ended
+        if isinstance(error, MayStillRunError):
+            _LATE[self._home, claim.entry.key] = error.ended
 
-    def _runs(self, key: str) -> bool:
-        return key in self._late and not self._late[key].done()
-
-    def _returned(self, key: str) -> bool:
-        return key in self._late and self._late[key].done() and self._late[key].result()[1] is None
-
-    def ended(self, key: str) -> Any:
-        """Give what a call returned that came to its end late."""
-        return self._late.pop(key).result()[0]
+    def ended(self, claim: Claim) -> Any:
+        """Give what a call returned that came to its end late, or raise what it raised."""
+        result, error = _LATE.pop((self._home, claim.entry.key)).result()
+        if error is not None:
+            raise error
+        return result
 
     async def keep(self, thread: str, bodies: Sequence[bytes]) -> None:
         """Keep bodies beside the state, before the state refers to them."""

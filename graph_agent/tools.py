@@ -75,14 +75,23 @@ class Tool:
         """Give what two calls have in common that are the same effect: `once_per` says which arguments count."""
         if self.once_per == "call":
             return hashed(call, length=32)
-        model = self.arguments
-        whole = model.model_validate(dict(args)).model_dump(mode="json") if model and not self._wants_key else args
+        whole = self.whole(args)
         return hashed(canonical({name: whole.get(name) for name in self.once_per or sorted(whole)}), length=32)
 
-    @functools.cached_property
-    def _wants_key(self) -> bool:
-        """Tell whether the arguments cannot be checked without a key: a tool of others that has it among them."""
-        return self.arguments is not None and KEY in self.arguments.model_fields
+    def whole(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the arguments with the defaults of those left out, but for those that are made anew each time."""
+        if self.arguments is None:
+            return dict(args)
+        made = self._validated(args)
+        new = {name for name, field in type(made).model_fields.items() if field.default_factory is not None}
+        left_out = {KEY, *(new - made.model_fields_set)}
+        return {name: value for name, value in made.model_dump(mode="json").items() if name not in left_out}
+
+    def _validated(self, args: Mapping[str, Any]) -> BaseModel:
+        """Check arguments; a tool of others may have the key among them, which is not there yet."""
+        model = self.arguments
+        assert model is not None  # noqa: S101  who calls this has asked
+        return model.model_validate({**args, **({KEY: ""} if KEY in model.model_fields else {})})
 
     @property
     def name(self) -> str:
@@ -111,6 +120,8 @@ class Tool:
         if problem := unkeepable(args):
             raise InvalidArgumentsError(f"{self.name}: {problem[0]}: {problem[1]}")
         model = self.arguments
+        if KEY in args and self.takes_key:
+            raise InvalidArgumentsError(f"{self.name} has no argument {KEY!r}: it is not yours to say")
         if model is None:
             return dict(args)
         known = [name for name in model.model_fields if name != KEY]
@@ -119,8 +130,7 @@ class Tool:
             names = ", ".join(known) or "no arguments"
             raise InvalidArgumentsError(f"{self.name} has no argument {min(unknown)!r}; it takes {names}")
         try:
-            placeholder = {KEY: ""} if self._wants_key else {}
-            checked = model.model_validate({**args, **placeholder}).model_dump(mode="json", exclude_unset=True)
+            checked = self._validated(args).model_dump(mode="json", exclude_unset=True)
             return {name: value for name, value in checked.items() if name != KEY}
         except ValidationError as error:
             first = error.errors()[0]
@@ -130,15 +140,12 @@ class Tool:
     async def run(self, args: Mapping[str, Any], deadline: float | None, key: str = "") -> Any:
         """Call it with checked arguments, and the key of the effect if it takes that; a sync one on its own thread."""
         more = {KEY: key} if self.takes_key else {}
-        try:
-            if self.function is not None:
-                return await run(self.name, self.function, {**self._typed(args), **more}, deadline)
-            given = {**args, **more}
-            if self._is_async():
-                return await in_time(self.name, self.schema.ainvoke(given), deadline)
-            return await on_thread(self.name, lambda: self.schema.invoke(given), deadline)
-        except (SystemExit, KeyboardInterrupt) as end:
-            raise ToolError(f"{self.name} tried to end the program: {end!r}") from end
+        if self.function is not None:
+            return await run(self.name, self.function, {**self._typed(args), **more}, deadline)
+        given = {**args, **more}
+        if self._is_async():
+            return await in_time(self.name, self.schema.ainvoke(given), deadline)
+        return await on_thread(self.name, lambda: self.schema.invoke(given), deadline)
 
     def _is_async(self) -> bool:
         """Tell whether it can be stopped; LangChain's own async twin of a sync tool is a thread, which cannot."""
@@ -252,4 +259,12 @@ def outcome_of(result: Any) -> Outcome:
         result, patch = result
     if result is None:
         return Outcome("(no output)", patch)
-    return Outcome(clean(result if isinstance(result, str) else canonical(result)), patch)
+    return Outcome(clean(result if isinstance(result, str) else _shown(result)), patch)
+
+
+def _shown(result: Any) -> str:
+    """Write a result; one that cannot be written does not make undone what was done."""
+    try:
+        return canonical(result)
+    except Exception as error:  # noqa: BLE001  any object may be the result of a tool, and do anything when it is shown
+        return f"(done; its result, a {type(result).__name__}, cannot be shown: {type(error).__name__})"

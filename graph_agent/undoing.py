@@ -191,7 +191,7 @@ def _review_id(thread: str, entry: Entry) -> str:
 
 def _is_own(entry: Entry) -> bool:
     """Tell whether an entry is an effect that this thread made, or may have made."""
-    return "of" not in entry.record and "from" not in entry.record and entry.status != "failed"
+    return "of" not in entry.record and "from" not in entry.record and entry.status not in ("failed", "asking")
 
 
 def _name_of(tool: Tool) -> str:

@@ -99,6 +99,7 @@ QuestionAnswer = Annotated[Respond | Reject | Expire, Discriminator("type")]
 ANSWERS: Final = {"tool_approval": Answer, "question": QuestionAnswer, KIND: DoubtAnswer}
 OF_DOUBT: Final = ("done", "not_done", "abandon")
 STATUS: Final = {"reject": "rejected", "respond": "answered", "expire": "expired"}
+UNKNOWN: Final = "Nobody answered in time, and nobody knows whether this call was made."
 TOLD: Final = {
     "reject": "The user rejected this call. It was not run. Do not repeat it unless asked to.",
     "expire": "Nobody answered in time. The call was not run.",
@@ -163,7 +164,7 @@ def settle(task: CallTask, answer: Mapping[str, Any], kit: Kit) -> tuple[Patch, 
             settled["before"] = call["args"]
             changed |= {"args": args, "hash": hashed(call["tool"], canonical(args), length=16)}
         return Patch().add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
-    told = said(answer)
+    told = UNKNOWN if settled.get("kind") == KIND else said(answer)
     changed = {"id": call["id"], "status": STATUS[kind], "review": settled, "result": told, "by": settled["by"]}
     patch = Patch().add("calls", changed)
     if call["tool"] == ASK_USER:

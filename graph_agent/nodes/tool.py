@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from langgraph.errors import GraphBubbleUp
@@ -46,13 +47,21 @@ async def _by_rule(claim: Claim, one: Tool, task: CallTask, kit: Kit, where: Whe
     if claim.rule == "probe":
         return await _probed(claim, one, task, kit, where)
     if claim.rule == "late":
-        outcome = outcome_of(kit.effects.ended(claim.entry.key))
-        return await _made(outcome, task, kit, where, claim=claim)
+        return await _late(claim, task, kit, where)
     if claim.rule in ("run", "again"):
         return await _attempt(task, kit, where, claim)
     if claim.rule == "ask":
         return asked(claim, task, kit, where)
     return await settled(claim, task, kit)
+
+
+async def _late(claim: Claim, task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
+    """Take what a call came to that was not waited for."""
+    try:
+        result = kit.effects.ended(claim)
+    except Exception as error:  # noqa: BLE001  as if it had been waited for
+        return await _failed(error, task, task["call"].get("attempts", 1), kit, where, claim=claim)
+    return await _made(outcome_of(result), task, kit, where, claim=claim)
 
 
 async def _probed(claim: Claim, one: Tool, task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
@@ -84,7 +93,11 @@ async def _attempt(task: CallTask, kit: Kit, where: Where, claim: Claim | None =
         )
     except GraphBubbleUp:
         if claim is not None:  # it asks a person itself, and is begun from its first line when it has the answer
-            await kit.effects.record(claim, "failed", {"error": "interrupted"})
+            await kit.effects.record(claim, "asking", {})
+        raise
+    except asyncio.CancelledError as stopped:
+        if claim is not None:
+            kit.effects.still_running(claim, stopped.__cause__)
         raise
     except Exception as error:  # noqa: BLE001  a result that the model reads, and a record
         return await _failed(error, task, attempt, kit, where, claim=claim)
@@ -158,21 +171,18 @@ async def _failed(
 ) -> tuple[Patch, Goto]:
     """Write down what failed and what is next: another attempt, the rules for what is in doubt, or a result."""
     call = task["call"]
+    doubtful = claim is not None and isinstance(error, MayStillRunError | PassedDeadlineError)
     again = _again(error, call, attempt, kit)
     record = _record(error, task, attempt, kit, where)
     record["retry_at"] = kit.clock() + again.delay if again.yes else None
     patch = Patch().add("failures", record)
-    if isinstance(error, MayStillRunError) and claim is not None:
-        kit.effects.still_running(claim.entry.key, error.ended)
-    doubtful = claim is not None and isinstance(error, MayStillRunError | PassedDeadlineError) and not again.yes
-    if claim is not None and not doubtful:
+    if claim is not None and doubtful:
+        kit.effects.still_running(claim, error)
+    elif claim is not None:
         await kit.effects.record(claim, "failed", {"error": record["error"]})
     changed = {"id": call["id"], "attempts": attempt}
-    if again.yes:
-        changed |= {"status": "retrying", "retry_at": record["retry_at"]}
-        return patch.add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
-    if doubtful and not _takes_key(call, kit):
-        changed |= {"status": "retrying", "retry_at": 0.0}
+    if again.yes or (doubtful and not _takes_key(call, kit)):  # what is in doubt is met again, by its rule
+        changed |= {"status": "retrying", "retry_at": record["retry_at"] or 0.0}
         return patch.add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
     return patch.add("calls", {**changed, "status": "failed", "result": f"error: {_said(error)}"}), "observe"
 
@@ -201,6 +211,8 @@ def _again(error: Exception, call: dict[str, Any], attempt: int, kit: Kit) -> Ag
     one = kit.tools.find(call["tool"])
     if one is None:
         return Again(yes=False, delay=0.0, why="there is no such tool")
+    if one.has_effect and not one.takes_key and isinstance(error, PassedDeadlineError):
+        return Again(yes=False, delay=0.0, why="nobody knows what came of it")
     harmless = not one.has_effect or one.takes_key or (isinstance(error, ToolError) and error.retryable)
     if one.retry is None and not harmless:
         return Again(yes=False, delay=0.0, why=f"{call.get('risk')} is not repeated unasked")
