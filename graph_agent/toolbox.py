@@ -15,6 +15,7 @@ from graph_agent.policies import check_risks
 from graph_agent.running import run
 from graph_agent.tools import (
     KEY,
+    RESULT,
     UNKNOWN_RISK,
     NotDone,
     OncePer,
@@ -84,14 +85,18 @@ class Toolbox:
         found = await run(f"the probe of {name}", one.probe, _placed(one.probe, key, args), _limit(one, deadline))
         return found if isinstance(found, NotDone) else outcome_of(found)
 
-    async def compensate(self, name: str, offered: Mapping[str, Any], *, deadline: float | None) -> Outcome:
-        """Take an effect back; `offered` are its arguments, its result, and the key of taking it back."""
+    async def compensate(
+        self, name: str, args: Mapping[str, Any], *, result: str, key: str, deadline: float | None
+    ) -> Outcome:
+        """Take an effect back, knowing its arguments, its result, and the key of taking it back."""
         one = self.get(name)
-        function = one.compensate.function if isinstance(one.compensate, Tool) else one.compensate
+        own = one.compensate if isinstance(one.compensate, Tool) else None
+        function = own.function if own else one.compensate
         if function is None:
             raise ToolError(f"{name} has no compensation")
-        given = {key: offered[key] for key in inspect.signature(function).parameters if key in offered}
-        return outcome_of(await run(f"undo {name}", function, given, _limit(one, deadline)))
+        offered = {**one.typed(args, defaults=True), RESULT: result, KEY: key}
+        given = {name: offered[name] for name in inspect.signature(function).parameters if name in offered}
+        return outcome_of(await run(f"undo {name}", function, given, _limit(own or one, deadline)))
 
 
 def _limit(one: Tool, deadline: float | None) -> float | None:

@@ -141,7 +141,7 @@ class Tool:
         """Call it with checked arguments, and the key of the effect if it takes that; a sync one on its own thread."""
         more = {KEY: key} if self.takes_key else {}
         if self.function is not None:
-            return await run(self.name, self.function, {**self._typed(args), **more}, deadline)
+            return await run(self.name, self.function, {**self.typed(args), **more}, deadline)
         given = {**args, **more}
         if self._is_async():
             return await in_time(self.name, self.schema.ainvoke(given), deadline)
@@ -153,12 +153,13 @@ class Tool:
             return self.schema.coroutine is not None
         return type(self.schema)._arun is not BaseTool._arun  # noqa: SLF001  its way to say so
 
-    def _typed(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        model = self.arguments
-        if model is None:
+    def typed(self, args: Mapping[str, Any], *, defaults: bool = False) -> dict[str, Any]:
+        """Give the arguments as the function is to have them; with the defaults of those left out, if wanted."""
+        if self.arguments is None:
             return dict(args)
-        made = model.model_validate(dict(args))
-        return {name: getattr(made, name) for name in model.model_fields if name in made.model_fields_set}
+        made = self._validated(args)
+        wanted = type(made).model_fields if defaults else made.model_fields_set & type(made).model_fields.keys()
+        return {name: getattr(made, name) for name in wanted}
 
 
 @overload

@@ -13,11 +13,15 @@ from inspect import signature
 from typing import Any, Literal
 
 from checkpointers import Entry, History
+from graph_agent.answers import TAKES
 from graph_agent.driving import Driver
+from graph_agent.errors import InvalidAnswerError, UnknownReviewError
 from graph_agent.ledger import KIND, Claim, Means
+from graph_agent.nodes.review import OF_DOUBT
 from graph_agent.patch import Patch, canonical, clean, hashed
 from graph_agent.run import Review
-from graph_agent.tools import KEY, RESULT, Tool
+from graph_agent.running import MayStillRunError, PassedDeadlineError
+from graph_agent.tools import KEY, Tool, outcome_of
 
 State = Literal["planned", "undone", "waiting", "failed", "rejected", "impossible", "in doubt"]
 Answers = Mapping[str, Mapping[str, Any]]
@@ -82,8 +86,9 @@ class Undoer:
     async def undo(self, to: str, *, dry_run: bool) -> tuple[Undoing, ...]:
         """Take back one after the other, until one waits or fails; or only say what would be done."""
         told: list[Undoing] = []
-        stopped = dry_run
-        for number, entry in await self._listed(to):
+        stopped, listed = dry_run, await self._listed(to)
+        self._check(entry for _, entry in listed)
+        for number, entry in listed:
             one = await self._planned(number, entry)
             if one.state == "planned" and not stopped:
                 one = await self._taken_back(one, entry)
@@ -94,10 +99,21 @@ class Undoer:
     async def _listed(self, to: str) -> list[tuple[int, Entry]]:
         """Give the effects after a step, newest first, each with the number of the step it was decided in."""
         history = await asyncio.to_thread(lambda: History(self._driver.graph.checkpointer, self._thread))
-        first, numbers = history.at(to).number, {step.id: step.number for step in history}
+        first, numbers = _number(history, to), {step.id: step.number for step in history}
         entries = await self._books.aentries(self._thread)
         placed = [(numbers.get(one.record.get("checkpoint", ""), one.step), one) for one in reversed(entries)]
         return [(number, one) for number, one in placed if number >= first and _is_own(one)]
+
+    def _check(self, entries: Iterable[Entry]) -> None:
+        """Refuse an answer to what is not asked, and one that its review does not take."""
+        known = {_review_id(self._thread, entry) for entry in entries}
+        for answer, said in self._answers.items():
+            name, doubt, attempt = answer.partition(".")
+            if name not in known or (doubt and not attempt.isdecimal()):
+                raise UnknownReviewError(f"undoing in thread {self._thread!r} asks no review {answer!r}", review=answer)
+            if said["type"] not in (OF_DOUBT if doubt else ("approve", "reject")):
+                takes = TAKES[KIND] if doubt else "to take an effect back takes approve=id or reject=id"
+                raise InvalidAnswerError(f"review {answer}: {takes}", review=answer)
 
     async def _planned(self, number: int, entry: Entry) -> Undoing:
         """Say how an effect stands before anything is done."""
@@ -106,19 +122,29 @@ class Undoer:
         if entry.status == "undone":
             return replace(one, state="undone", why=f"at {entry.record['at']}")
         if entry.status != "done":
-            return replace(
-                one, state="in doubt", why="nobody knows whether it was done; resume the thread to settle it"
-            )
+            left = "it was left be" if entry.status == "abandoned" else "resume the thread to settle it"
+            return replace(one, state="in doubt", why=f"nobody knows whether it was done; {left}")
         if tool is None or tool.compensate is None:
             return replace(one, state="impossible", why=f"{one.tool} has no compensation")
         begun = await self._books.aget(self._thread, undo_key(entry))
-        if begun is not None and begun.status == "rejected" and self._answer(entry).get("type") != "approve":
-            return replace(one, state="rejected", why=f"{begun.record['by']} said so")
-        if begun is not None and begun.status in ("claimed", "done"):
-            return one  # it was let through before: its claim says so
+        if begun is not None and (known := self._known(one, begun, self._answer(entry).get("type", ""))):
+            return known
         verdict = self._kit.review.decide(tool=_name_of(tool), risk=_risk_of(tool))
         waits = verdict.yes and not self._answer(entry)
         return replace(one, why=verdict.why, review=self._review(entry, tool, verdict.why)) if waits else one
+
+    def _known(self, one: Undoing, begun: Entry, answer: str) -> Undoing | None:
+        """Say how the taking back of an effect stands that was decided on before; None if it is to be decided anew."""
+        by = begun.record["by"]
+        if begun.status == "rejected":
+            return None if answer == "approve" else replace(one, state="rejected", why=f"{by} said so")
+        if begun.status == "abandoned":
+            return replace(one, state="in doubt", why=f"{by} said to leave it be")
+        if begun.status in ("claimed", "done") and answer == "reject":
+            return replace(
+                one, state="in doubt", why="it may have been taken back already; that is to be settled first"
+            )
+        return None if answer == "reject" else one  # it was let through before
 
     async def _taken_back(self, one: Undoing, entry: Entry) -> Undoing:
         """Take one effect back, unless a person is to be asked or said no."""
@@ -126,33 +152,59 @@ class Undoer:
             return replace(one, state="waiting")
         tool, record = self._kit.tools.get(one.tool), {"of": entry.key, "tool": one.tool, "by": self._by}
         if self._answer(entry).get("type") == "reject":
-            await self._books.aclaim(self._thread, undo_key(entry), {**record, "attempt": 0}, status="rejected")
+            await self._reject(entry, record)
             return replace(one, state="rejected", why=f"{self._by} said so")
         means = Means(takes_key=_takes_key(tool), review=self._answer(entry, KIND))
         claim = await self._kit.effects.claim(self._thread, undo_key(entry), record, means)
         if claim.rule == "ask":
-            review = self._review(entry, tool, claim.why, claim=claim)
-            return replace(one, state="waiting", why=claim.why, review=review)
+            return self._asked(one, entry, claim, claim.why)
         if claim.rule == "abandoned":
+            await self._kit.effects.record(claim, "abandoned", {"by": self._by})
             return replace(one, state="in doubt", why=claim.why)
-        try:
-            claim = await self._compensated(claim, tool, entry)
-        except Exception as error:  # noqa: BLE001  on record, told to the caller, and tried again by the next undo
-            said = f"{type(error).__name__}: {clean(str(error))[:2_000]}"
-            await self._kit.effects.record(claim, "failed", {"error": said})
-            return replace(one, state="failed", why=said)
+        if claim.rule != "recorded":
+            try:
+                result = await self._compensated(claim, tool, entry)
+            except asyncio.CancelledError as stopped:
+                self._kit.effects.still_running(claim, stopped.__cause__)
+                raise
+            except Exception as error:  # noqa: BLE001  on record, told to the caller, and tried again by the next undo
+                return await self._failed(one, entry, claim, error)
+            claim = await self._kit.effects.record(claim, "done", {"result": result[:2_000]})
         await self._kit.effects.record(Claim(entry, "run"), "undone", {"by": self._by, "done_at": entry.record["at"]})
         return replace(one, state="undone", why=claim.why or str(claim.entry.record["result"]))
 
-    async def _compensated(self, claim: Claim, tool: Tool, entry: Entry) -> Claim:
-        """Call the compensation, unless its outcome is known."""
-        if claim.rule == "recorded":
-            return claim
+    async def _reject(self, entry: Entry, record: Mapping[str, Any]) -> None:
+        """Put on record that an effect is to stay."""
+        first = {**record, "attempt": 0, "at": self._kit.effects.now()}
+        begun, fresh = await self._books.aclaim(self._thread, undo_key(entry), first, status="rejected")
+        if not fresh:
+            await self._kit.effects.record(Claim(begun, "run"), "rejected", {"by": self._by})
+
+    async def _compensated(self, claim: Claim, tool: Tool, entry: Entry) -> str:
+        """Call the compensation, unless it is known what came of it."""
         if claim.rule == "settled":
-            return await self._kit.effects.record(claim, "done", {"result": "(done)"})
-        offered = {**entry.record["args"], RESULT: await self._result(entry), KEY: claim.entry.key}
-        outcome = await self._kit.tools.compensate(tool.name, offered, deadline=self._kit.deadline.tool)
-        return await self._kit.effects.record(claim, "done", {"result": outcome.text[:2_000]})
+            return "(done)"
+        if claim.rule == "late":
+            return outcome_of(self._kit.effects.ended(claim)).text
+        args, result = entry.record["args"], await self._result(entry)
+        outcome = await self._kit.tools.compensate(
+            tool.name, args, result=result, key=claim.entry.key, deadline=self._kit.deadline.tool
+        )
+        return outcome.text
+
+    async def _failed(self, one: Undoing, entry: Entry, claim: Claim, error: Exception) -> Undoing:
+        """Write down what failed; what passed its deadline is in doubt."""
+        said = f"{type(error).__name__}: {clean(str(error))[:2_000]}"
+        if isinstance(error, MayStillRunError | PassedDeadlineError):
+            self._kit.effects.still_running(claim, error)
+            return self._asked(one, entry, claim, said)
+        await self._kit.effects.record(claim, "failed", {"error": said})
+        return replace(one, state="failed", why=said)
+
+    def _asked(self, one: Undoing, entry: Entry, claim: Claim, why: str) -> Undoing:
+        """Leave it to a person what came of a compensation."""
+        review = self._review(entry, self._kit.tools.get(one.tool), why, claim=claim)
+        return replace(one, state="waiting", why=why, review=review)
 
     async def _result(self, entry: Entry) -> str:
         """Give what the effect had returned, whole."""
@@ -178,6 +230,14 @@ class Undoer:
             args=entry.record["args"], hash=hashed(entry.key), risk=_risk_of(tool), reason=why,
             step=entry.record.get("step", ""), description=name, expires_at=None, interrupt="",
         )  # fmt: skip
+
+
+def _number(history: History, to: str) -> int:
+    """Give the number of a step; it need not be there any more, and 0 is before the first."""
+    thread, _, number = to.rpartition("@")
+    if thread == history.thread and number.isdecimal() and int(number) <= history[-1].number:
+        return int(number)
+    return history.at(to).number
 
 
 def undo_key(entry: Entry) -> str:
