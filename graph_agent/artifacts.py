@@ -57,6 +57,13 @@ def beside(patch: Patch, *, limit: int) -> tuple[Patch, list[bytes]]:
     return (patch.set("artifacts", artifacts) if bodies else patch), bodies
 
 
+def referred(*, artifacts: Sequence[View] = (), calls: Sequence[View] = ()) -> set[str]:
+    """Name the bodies that artifacts, and calls with what their tools wrote, refer to."""
+    own = [one for call in calls for one in (call.get("patch") or {}).get("changes", {}).get("artifacts", ())]
+    names = {one["hash"] for one in (*artifacts, *own) if one.get("beside")}
+    return names | {call["body"]["hash"] for call in calls if call.get("body")}
+
+
 def beginning(data: bytes, whole: int) -> str:
     """Give the text that a body begins with, and how much of it is missing."""
     text = data.decode("utf-8", "ignore")

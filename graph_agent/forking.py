@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from langgraph.errors import InvalidUpdateError
 
 from checkpointers import History, Ledger
+from graph_agent.artifacts import referred
 from graph_agent.driving import Driver
 from graph_agent.errors import SetupError, ThreadError
 from graph_agent.migrations import check_graph
@@ -36,7 +37,7 @@ async def fork(
     if update:
         driver.kit.checker.check("fork", update)
     if (ledger := driver.kit.effects.ledger) is not None:
-        await _inherit(ledger, source, thread, state=found.checkpoint["channel_values"], effects=effects)
+        await _inherit(ledger, source, thread, needs=_bodies(found), effects=effects)
     metadata = {**found.metadata, "source": "fork", "parents": {}, "forked_from": f"{source}@{step.number}"}
     place = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
     checkpoint = {**found.checkpoint, "ts": driver.kit.now()}
@@ -57,18 +58,32 @@ async def _keep_finished(saver: Any, stored: Any, writes: list[Any], *, dropped:
             await saver.aput_writes(stored, own, task)
 
 
-async def _inherit(ledger: Ledger, source: str, thread: str, *, state: Mapping[str, Any], effects: Reuse) -> None:
-    """Give a fork the bodies that its state refers to, and what its source did: nothing is done again unasked."""
+def _bodies(found: Any) -> set[str]:
+    """Name the bodies that a step refers to, with what its finished tasks wrote."""
+    values = found.checkpoint["channel_values"]
+    names = referred(artifacts=values.get("artifacts", ()), calls=values.get("calls", ()))
+    for _, channel, value in found.pending_writes or ():
+        if channel in ("artifacts", "calls"):
+            names |= referred(**{channel: value})
+    return names
+
+
+async def _inherit(ledger: Ledger, source: str, thread: str, *, needs: set[str], effects: Reuse) -> None:
+    """Give a fork the bodies that its state refers to, and what its source did: nothing is done again unasked.
+
+    What is in doubt is settled by the key that it was begun under, so that comes along.
+    """
     entries = await ledger.aentries(source) if effects != "run" else []
     taken = [entry for entry in entries if entry.status in INHERITED and "of" not in entry.record]
-    bodies = {one["hash"] for one in state.get("artifacts", ()) if one.get("beside")}
-    bodies |= {call["body"]["hash"] for call in state.get("calls", ()) if call.get("body")}
-    for name in sorted(bodies | {entry.record["body"]["hash"] for entry in taken if entry.record.get("body")}):
+    books = {thread + entry.key.removeprefix(source): entry for entry in taken}
+    status = {key: "ask" if (effects, one.status) == ("ask", "done") else one.status for key, one in books.items()}
+    left = {entry.key: entry.status for entry in await ledger.aentries(thread)}  # of a fork that was cut off
+    if not left.items() <= status.items():
+        raise ThreadError(f"thread {thread!r} has a ledger of its own; a fork needs a new name", thread=thread)
+    for name in sorted(needs | referred(calls=[entry.record for entry in taken])):
         await ledger.akeep(thread, await ledger.abody(source, name))
-    for entry in taken:
-        status = "ask" if effects == "ask" and entry.status == "done" else entry.status
-        key = thread + entry.key.removeprefix(source)
-        await ledger.aclaim(thread, key, {**entry.record, "from": entry.record.get("from", source)}, status=status)
+    for key, entry in books.items():
+        await ledger.aclaim(thread, key, {"from": source, "key": entry.key, **entry.record}, status=status[key])
 
 
 async def _update(driver: Driver, thread: str, update: Mapping[str, Any], node: str | None) -> None:

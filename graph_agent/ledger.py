@@ -38,6 +38,11 @@ class Claim:
     why: str = ""
 
     @property
+    def key(self) -> str:
+        """Give the key that it was begun under: of what a fork took over, that of its source."""
+        return str(self.entry.record.get("key", self.entry.key))
+
+    @property
     def attempt(self) -> int:
         """Count how often it was begun."""
         return int(self.entry.record["attempt"])
@@ -142,7 +147,7 @@ class Effects:
             entry, fresh = await self.books.aclaim(thread, key, first)
             if fresh:
                 return Claim(entry, "run")
-            late = _LATE.get((self._home, key))
+            late = _LATE.get((self._home, Claim(entry, "run").key))
             rule, why = rule_of(entry, means, running=late is not None and not late.done())
             if entry.status == "claimed" and late is not None and late.done():
                 rule, why = "late", LATE
@@ -156,23 +161,25 @@ class Effects:
         """Claim another attempt of an effect that is known not to be made."""
         fields = {**record, "attempt": claim.attempt + 1, "at": self.now()}
         entry = await self.books.achange(claim.entry, status="claimed", record=fields)
-        _LATE.pop((self._home, claim.entry.key), None)
+        _LATE.pop((self._home, claim.key), None)
         return Claim(entry, "run", why or claim.why)
 
     async def record(self, claim: Claim, status: str, facts: Record, *, bodies: Sequence[bytes] = ()) -> Claim:
         """Note what came of it, with the bodies that the facts refer to, in one commit."""
         fields = {**claim.entry.record, **facts, "at": self.now()}
         entry = await self.books.achange(claim.entry, status=status, record=fields, bodies=bodies)
+        if (late := _LATE.get((self._home, claim.key))) is not None and late.done():
+            del _LATE[self._home, claim.key]
         return Claim(entry, claim.rule, claim.why)
 
     def still_running(self, claim: Claim, error: BaseException | None) -> None:
         """Remember a call that could not be stopped: it is not begun again as long as it runs."""
         if isinstance(error, MayStillRunError):
-            _LATE[self._home, claim.entry.key] = error.ended
+            _LATE[self._home, claim.key] = error.ended
 
     def ended(self, claim: Claim) -> Any:
         """Give what a call returned that came to its end late, or raise what it raised."""
-        result, error = _LATE.pop((self._home, claim.entry.key)).result()
+        result, error = _LATE[self._home, claim.key].result()
         if error is not None:
             raise error
         return result

@@ -69,7 +69,7 @@ async def _probed(claim: Claim, one: Tool, task: CallTask, kit: Kit, where: Wher
     call = task["call"]
     try:
         found = await kit.tools.probe(
-            one.name, claim.entry.key, call["args"], deadline=kit.within_run(kit.deadline.tool, task)
+            one.name, claim.key, call["args"], deadline=kit.within_run(kit.deadline.tool, task)
         )
     except Exception as error:  # noqa: BLE001  a person is asked instead, and the record has it
         record = _record(error, task, claim.attempt, kit, where)
@@ -85,7 +85,7 @@ async def _probed(claim: Claim, one: Tool, task: CallTask, kit: Kit, where: Wher
 
 async def _attempt(task: CallTask, kit: Kit, where: Where, claim: Claim | None = None) -> tuple[Patch, Goto]:
     """Run the tool, and record what came of it."""
-    call, key = task["call"], claim.entry.key if claim else ""
+    call, key = task["call"], claim.key if claim else ""
     attempt, started = call.get("attempts", 0) + 1, kit.clock()
     try:
         outcome = await kit.tools.call(
@@ -161,6 +161,10 @@ def _check(writer: str, patch: Patch, kit: Kit) -> None:
     for key in patch.changes:
         if key in PROTECTED:
             raise PatchError(node=writer, key=key, path="", reason="a tool may not write it")
+    if any("beside" in artifact for artifact in patch.changes.get("artifacts", ())):
+        raise PatchError(
+            node=writer, key="artifacts", path="", reason="what stands beside the state is not a tool's to say"
+        )
     for name, amount in patch.counts.items():
         if name in COUNTED or amount < 0:
             raise PatchError(node=writer, key="usage", path=f"[{name!r}]", reason="a tool may not change this counter")
