@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from graph_agent.errors import (
 )
 from graph_agent.testing import calls
 from tests.checkpointers.crash import FINE, in_child
+from tests.checkpointers.test_proofs import proved
 from tests.conftest import reopen
 from tests.graph_agent.conftest import Make, call_of, scripted
 from tests.graph_agent.stage import PAY, Stage, die
@@ -919,6 +921,13 @@ def test_two_processes_with_an_official_saver_and_one_ledger(stage: Stage, tmp_p
     with reopen(stage.url) as keeper:
         assert agent(keeper, stage.pay()).state(stage.thread).status == "done"
     assert stage.done() == 1
+
+
+@pytest.mark.slow
+def test_two_processes_resume_one_thread(url: str, pytestconfig: pytest.Config) -> None:
+    """Whether it waits or was cut off: one does it, the effect is made once, and nothing is lost."""
+    (line,) = proved("agent_races", "5", url=url, root=pytestconfig.rootpath)
+    assert re.match(r"races (sqlite|postgres): tried 5, double runs 0, lost 0, ", line)
 
 
 # --- What it costs ---------------------------------------------------------------------------------------------------
