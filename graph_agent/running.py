@@ -14,7 +14,7 @@ from typing import Any
 
 from graph_agent.errors import ToolError
 
-Ended = tuple[Any, Exception | None]
+Ended = tuple[Any, BaseException | None]
 
 
 class PassedDeadlineError(TimeoutError):
@@ -50,15 +50,10 @@ async def in_time(name: str, work: Awaitable[Any], deadline: float | None) -> An
 
 
 async def _tamed(name: str, work: Awaitable[Any]) -> Any:
-    """Await something that may raise what would end more than itself."""
+    """Await something that may raise what would end the program."""
     try:
         return await work
     except (SystemExit, KeyboardInterrupt) as end:
-        raise _ending(name, end) from end
-    except asyncio.CancelledError as end:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
         raise _ending(name, end) from end
 
 
@@ -78,10 +73,10 @@ async def on_thread(name: str, work: Callable[[], Any], deadline: float | None) 
     def run() -> None:
         try:
             outcome: Ended = context.run(work), None
-        except Exception as error:  # noqa: BLE001  raised again where the call is awaited
-            outcome = None, error
-        except BaseException as end:  # noqa: BLE001  it ends this call, and nothing else
+        except (SystemExit, KeyboardInterrupt) as end:
             outcome = None, _ending(name, end)
+        except BaseException as error:  # noqa: BLE001  raised again where the call is awaited
+            outcome = None, error
         ended.set_result(outcome)
         with suppress(RuntimeError):  # the loop has ended: nobody waits
             loop.call_soon_threadsafe(woken.set)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import NodeCancelledError
 from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
@@ -274,7 +275,6 @@ def test_defaults_of_a_langchain_tool_that_takes_the_key(make: Make, hands: Hand
         (ToolError("no"), Retry(max_attempts=3), 1),
         (SystemExit(3), None, 1),
         (KeyboardInterrupt(), None, 1),
-        (asyncio.CancelledError(), None, 1),
     ],
     ids=str,
 )
@@ -302,6 +302,26 @@ def test_a_tool_that_raises_after_its_effect(
     assert [failure["attempt"] for failure in run.failures] == [*range(1, times + 1)]
     (entry,) = agent.effects("t")
     assert (entry.status, entry.record["attempt"]) == ("failed", times)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_tool_that_cancels_itself(make: Make, hands: Hands, kind: str) -> None:
+    """It takes the run down with it, as a death would: what it did is in doubt, and not repeated."""
+
+    def pay(what: str) -> str:
+        """Pay something."""
+        hands.did.append({"what": what})
+        raise asyncio.CancelledError
+
+    async def later(what: str) -> str:
+        """Pay something."""
+        return pay(what)
+
+    agent = make(PAY, "done", tools=[tool(risk="write_local", name="pay")(pay if kind == "sync" else later)])
+    with pytest.raises(NodeCancelledError):
+        agent.run("go", thread="t")
+    run = agent.resume("t")
+    assert (run.status, run.reviews[0].reason, len(hands.did)) == ("waiting", CUT_OFF, 1)
 
 
 def test_a_failed_call_that_is_made_again(make: Make, hands: Hands) -> None:
