@@ -8,6 +8,8 @@ from typing import Any, Final
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Send
 
+from checkpointers import UnstorableValueError
+from checkpointers.effects import plain
 from graph_agent.artifacts import Kept, beside, kept
 from graph_agent.errors import PatchError, ToolError
 from graph_agent.kit import Kit, Where
@@ -125,9 +127,10 @@ async def _made(
         try:
             _check(f"tool {call['tool']}", outcome.patch, kit)
             own, more = beside(outcome.patch, limit=kit.inline) if kit.effects.ledger else (outcome.patch, [])
-            changed["patch"] = {"changes": dict(own.changes), "counts": dict(own.counts)}
+            written = {"changes": dict(own.changes), "counts": dict(own.counts)}
+            changed["patch"] = plain(written) if claim is not None else written
             bodies = [*bodies, *more]
-        except PatchError as error:
+        except (PatchError, UnstorableValueError) as error:
             patch = patch.add("failures", _record(error, task, attempt or 1, kit, where))
             said = f"error: {type(error).__name__}: {clean(str(error))[:2_000]}"
             changed |= {

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.tools import StructuredTool
@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from checkpointers import StorageError, open_saver
 from checkpointers.statements import Append
 from checkpointers.testing import FaultyDatabase, wait_until
-from graph_agent import NOT_DONE, Agent, Patch, Retry, ReviewPolicy, Tool, Toolbox, ToolError, tool
+from graph_agent import NOT_DONE, Agent, AgentState, Patch, Retry, ReviewPolicy, Tool, Toolbox, ToolError, latest, tool
 from graph_agent.errors import (
     InvalidAnswerError,
     OpenThreadError,
@@ -420,6 +420,29 @@ def test_a_patch_that_is_refused_after_the_effect(make: Make, hands: Hands, patc
         assert "the call was made" in call["result"]
         assert told in call["result"]
     assert agent.effects("t")[0].status == "done"
+
+
+class Mine(AgentState, total=False):
+    """A state with a value of any kind."""
+
+    mine: Annotated[Any, latest]
+
+
+@pytest.mark.parametrize("risk", ["read_only", "write_local"])
+def test_a_value_that_the_ledger_cannot_keep(make: Make, hands: Hands, risk: str) -> None:
+    """A state may have values that are no plain data; a tool with an effect is told that it cannot write them."""
+
+    @tool(risk=risk)
+    def pay(what: str) -> Any:
+        """Pay something."""
+        hands.did.append({"what": what})
+        return "paid", Patch().set("mine", {1, 2})
+
+    run = make(PAY, "done", tools=[pay], state=Mine).run("go", thread="t")
+    assert (run.status, len(hands.did)) == ("done", 1)
+    (told,) = results(run)
+    assert (told == "paid") == (run.state.get("mine") == {1, 2}) == (risk == "read_only")
+    assert risk == "read_only" or "the call was made; what it wrote could not be taken" in told
 
 
 # --- Cut off ---------------------------------------------------------------------------------------------------------
