@@ -551,6 +551,18 @@ def test_a_person_settles_it(stage: Stage, answer: str) -> None:
         assert stage.done() == 1
 
 
+def test_an_abandoned_effect_that_is_wanted_again(stage: Stage) -> None:
+    """Whoever left it be did not say what came of it: the same call asks again, and is not simply made."""
+    stage.dies()
+    with stage.agent(PAY, PAY, "done", tools=[stage.pay()]) as agent:
+        (first,) = stage.crashed(agent).reviews
+        run = agent.resume(stage.thread, abandon=first.id)
+        (second,) = run.reviews
+        assert (second.kind, second.id != first.id, stage.done()) == ("in_doubt", True, 1)
+        run = agent.resume(stage.thread, done={second.id: "found it"})
+        assert (run.status, results(run)[1], stage.done()) == ("done", "found it", 1)
+
+
 @pytest.mark.parametrize("wrong", ["approve", "reject", "edit", "respond"])
 def test_a_doubt_takes_no_other_answer(stage: Stage, wrong: str) -> None:
     """Whoever answers as if nothing had been done is told what it takes; nothing is changed by it."""
@@ -737,7 +749,8 @@ class Slow:
     """A sync tool that runs until it is let go."""
 
     def __init__(self, hands: Hands) -> None:
-        self.hands, self.go, self.ended, self.trouble = hands, threading.Event(), threading.Event(), False
+        self.hands, self.go, self.ended = hands, threading.Event(), threading.Event()
+        self.trouble: BaseException | None = None
 
     def pay(self, **options: Any) -> Tool:
         def pay(what: str) -> str:
@@ -746,7 +759,7 @@ class Slow:
             self.go.wait(30)
             self.ended.set()
             if self.trouble:
-                raise ValueError("in the end it was refused")
+                raise self.trouble
             return f"late {len(self.hands.did)}"
 
         return tool(**{"risk": "write_local", "deadline": 0.05, **options})(pay)
@@ -781,6 +794,19 @@ def test_it_is_not_begun_again_while_it_may_be_running(make: Make, hands: Hands,
     assert agent.effects("t")[0].status == "done"
 
 
+def test_two_of_one_effect_that_is_still_running(make: Make, hands: Hands, slow: Slow) -> None:
+    """Two calls in one reply that are one effect both wait for it, and both get what it came to."""
+    agent = make(pays({"what": "rent"}, {"what": "rent"}), "done", tools=[slow.pay()])
+    run = agent.run("go", thread="t")
+    for _ in range(4):
+        assert (run.status, len(hands.did)) == ("waiting", 1)
+        run = agent.resume("t", not_done=run.reviews)
+    slow.end()
+    for _ in range(2):  # one of them asks a step later than the other
+        run = agent.resume("t", not_done=run.reviews) if run.status == "waiting" else run
+    assert (run.status, results(run), len(hands.did)) == ("done", ["late 1", "late 1"], 1)
+
+
 @pytest.mark.parametrize("answer", ["done", "abandon"])
 def test_what_is_still_running_can_be_given_up(make: Make, hands: Hands, slow: Slow, answer: str) -> None:
     """One that hangs for ever holds nobody up: only beginning it again has to wait."""
@@ -791,14 +817,23 @@ def test_what_is_still_running_can_be_given_up(make: Make, hands: Hands, slow: S
     assert agent.effects("t")[0].status == ("done" if answer == "done" else "abandoned")
 
 
-def test_a_late_failure_is_a_failure(make: Make, hands: Hands, slow: Slow) -> None:
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        (ValueError("refused"), "error: ValueError: refused"),
+        (SystemExit(3), "error: ToolError: pay tried to end the program: SystemExit(3)"),
+    ],
+)
+def test_a_late_failure_is_a_failure(
+    make: Make, hands: Hands, slow: Slow, trouble: BaseException, told: str
+) -> None:  # fmt: skip
     """What it raised at last is known: nothing is in doubt any more, and the model is told."""
-    slow.trouble = True
+    slow.trouble = trouble
     agent = make(PAY, "done", tools=[slow.pay()])
     run = agent.run("go", thread="t")
     slow.end()
     run = agent.resume("t", not_done=run.reviews[0].id)
-    assert (run.status, results(run)) == ("done", ["error: ValueError: in the end it was refused"])
+    assert (run.status, results(run)) == ("done", [told])
     assert (agent.effects("t")[0].status, len(hands.did)) == ("failed", 1)
 
 
