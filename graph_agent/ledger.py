@@ -7,6 +7,7 @@ lease of the thread. What becomes of a claim that is met again is decided by `ru
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -110,10 +111,10 @@ def key_of(thread: str, call: Record, one: Tool) -> str:
 
 
 def _home_of(keeper: Saver | None) -> Hashable:
-    """Say whose books these are: two savers on one database of one tenant have the same."""
+    """Say whose books these are: two savers of this process on one database of one tenant have the same."""
     if keeper is None or ":memory:" in keeper.database.place:
         return keeper
-    return keeper.database.place, keeper.database.tenant
+    return os.getpid(), keeper.database.place, keeper.database.tenant
 
 
 class Effects:

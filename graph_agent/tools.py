@@ -75,17 +75,17 @@ class Tool:
         """Give what two calls have in common that are the same effect: `once_per` says which arguments count."""
         if self.once_per == "call":
             return hashed(call, length=32)
-        whole = self.whole(args)
-        return hashed(canonical({name: whole.get(name) for name in self.once_per or sorted(whole)}), length=32)
+        said = self._said(args)
+        return hashed(canonical({name: said[name] for name in self.once_per or said if name in said}), length=32)
 
-    def whole(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the arguments with the defaults of those left out, but for those that are made anew each time."""
+    def _said(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the arguments that are not as ever: a new one with a default makes no other effects of old calls."""
         if self.arguments is None:
             return dict(args)
         made = self._validated(args)
-        new = {name for name, field in type(made).model_fields.items() if field.default_factory is not None}
-        left_out = {KEY, *(new - made.model_fields_set)}
-        return {name: value for name, value in made.model_dump(mode="json").items() if name not in left_out}
+        said = made.model_dump(mode="json", exclude_defaults=True, exclude={KEY})
+        made_anew = {name for name, field in type(made).model_fields.items() if field.default_factory is not None}
+        return {name: value for name, value in said.items() if name not in made_anew - made.model_fields_set}
 
     def _validated(self, args: Mapping[str, Any]) -> BaseModel:
         """Check arguments; a tool of others may have the key among them, which is not there yet."""

@@ -170,6 +170,20 @@ def test_edited_arguments_count(make: Make, hands: Hands) -> None:
     assert rules(run)[1].startswith("not run again")
 
 
+def test_a_tool_that_got_another_argument(stage: Stage) -> None:
+    """A release that adds an argument with a default, between a crash and its end, meets the effects of the old one."""
+    stage.dies()
+
+    @tool(risk="external_action")
+    def pay(what: str, how: str = "cash") -> str:
+        """Pay something."""
+        return stage.world.do(stage.thread, what)
+
+    with stage.agent(tools=[pay]) as agent:
+        run = stage.crashed(agent)
+        assert (run.status, run.reviews[0].kind, stage.done()) == ("waiting", "in_doubt", 1)
+
+
 class Odd(BaseModel):
     """Arguments with a default that is another each time."""
 
@@ -846,6 +860,20 @@ def test_another_agent_of_the_process_knows_what_is_running(make: Make, hands: H
     slow.end()
     run = again.resume("t", not_done=run.reviews[0].id)
     assert (results(run), len(hands.did)) == (["late 1"], 1)
+
+
+def test_a_forked_process_knows_nothing_of_what_is_running(make: Make, hands: Hands, slow: Slow, tmp_path: Any) -> None:
+    """Threads do not come along: there it would be running for ever."""
+    agent = make(PAY, "done", tools=[slow.pay()])
+    (review,) = agent.run("go", thread="t").reviews
+
+    def life() -> None:
+        with reopen(f"sqlite:///{tmp_path}/agent.db") as saver:
+            heir = Agent(scripted(PAY, "done"), tools=[hands.pay()], saver=saver)
+            assert heir.resume("t", not_done=review.id, progress=False).status == "done"
+
+    assert in_child(life) == FINE
+    assert agent.effects("t")[0].record["attempt"] == 2
 
 
 def test_a_loop_that_has_ended_keeps_nothing_running(make: Make, hands: Hands, slow: Slow) -> None:
