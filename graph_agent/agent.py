@@ -135,7 +135,7 @@ class Agent(Past):
 
         async def begun(stopped: bool) -> tuple[Run, Any]:  # noqa: FBT001  as the driver calls it
             run, changes = await self._driver.ready(name, new=True)
-            given = {**changes, **self._driver.beginning(goal, run, supersede=supersede or stopped, by=by)}
+            given = {**changes, **await self._driver.beginning(goal, run, supersede=supersede or stopped, by=by)}
             record = self._driver.budget(budget, run.state, begins=True)
             given |= {"budget": record} if record else {}
             limits = [constraints] if isinstance(constraints, str) else list(constraints)

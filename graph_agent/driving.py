@@ -134,18 +134,25 @@ class Driver:
         """Tell whether a checkpoint is due: after a turn of the loop, or when the phase changed."""
         return event.node == "reflect" if self._checkpoint == "iteration" else "phase" in event.patch
 
-    def beginning(self, goal: str, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
+    async def beginning(self, goal: str, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
         """Give the input of a new goal; a thread that is not at rest takes it only if told to give up what it does."""
         if run.status in ("waiting", "crashed") and not supersede:
             self._refuse(run)
         said = f"m-{hashed(goal, str(len(run.state.get('messages', ()))))}"
         return {
             "schema_version": self.migrations.version,
-            "goal": clean(goal), "turn": run.state.get("turn", 0) + 1, "phase": "planning", "halt": None, "answer": "",
+            "goal": clean(goal), "turn": await self._goals(run), "phase": "planning", "halt": None, "answer": "",
             "messages": [{"id": said, "role": "user", "content": clean(goal), "at": self.kit.now()}],
             **self._given_up(run, by),
             "plan": [{"id": step["id"], "status": "dropped"} for step in run.state.get("plan", ())],
         }  # fmt: skip
+
+    async def _goals(self, run: Run) -> int:
+        """Count the goals of a thread; one that was rolled back counts too if anything was done for it."""
+        ledger = self.kit.effects.ledger
+        entries = await ledger.aentries(run.thread) if ledger is not None else ()
+        done_for = max((entry.record.get("turn", 1) for entry in entries), default=0)
+        return int(max(run.state.get("turn", 0), done_for)) + 1
 
     def _given_up(self, run: Run, by: str) -> dict[str, Any]:
         """Take in what tasks of an unfinished step have ended with, and give up what is outstanding."""

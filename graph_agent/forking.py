@@ -42,19 +42,30 @@ async def fork(
     place = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
     checkpoint = {**found.checkpoint, "ts": driver.kit.now()}
     stored = await saver.aput(place, checkpoint, metadata, checkpoint["channel_versions"])
-    await _keep_finished(saver, stored, found.pending_writes or [], dropped=bool(update))
+    again = set() if effects == "reuse" else _with_effects(driver, found.checkpoint["channel_values"])
+    await _keep_finished(saver, stored, found.pending_writes or [], dropped=bool(update), again=again)
     await driver.ready(thread)
     if update:
         await _update(driver, thread, update, node)
 
 
-async def _keep_finished(saver: Any, stored: Any, writes: list[Any], *, dropped: bool) -> None:
-    """Keep what finished tasks of the step wrote, so that they are not run again; an update makes them stale."""
+def _with_effects(driver: Driver, values: Mapping[str, Any]) -> set[str]:
+    """Name the calls that have an effect."""
+    tools = {tool.name for tool in driver.kit.tools if tool.has_effect}
+    return {call["id"] for call in values.get("calls", ()) if call["tool"] in tools}
+
+
+async def _keep_finished(saver: Any, stored: Any, writes: list[Any], *, dropped: bool, again: set[str]) -> None:
+    """Keep what finished tasks of the step wrote, so that they are not run again; an update makes them stale.
+
+    Not that of the calls in `again`: they are asked about, or made, once more.
+    """
     tasks: dict[str, list[tuple[str, Any]]] = {}
     for task, channel, value in writes:
         tasks.setdefault(task, []).append((channel, value))
     for task, own in tasks.items():
-        if not dropped and not RESERVED & {channel for channel, _ in own}:
+        made = {record["id"] for channel, value in own if channel == "calls" for record in value}
+        if not dropped and not made & again and not RESERVED & {channel for channel, _ in own}:
             await saver.aput_writes(stored, own, task)
 
 

@@ -17,7 +17,7 @@ ABANDONED: Final = "nobody knows whether this was done, and it is not to be trie
 
 def effect_of(call: Mapping[str, Any], where: Where) -> dict[str, Any]:
     """Give what the ledger notes of a call before its effect."""
-    fields = {name: call[name] for name in ("tool", "args", "risk", "step") if name in call}
+    fields = {name: call[name] for name in ("tool", "args", "risk", "step", "turn") if name in call}
     return {**fields, "call": call["id"], "checkpoint": where.checkpoint}
 
 

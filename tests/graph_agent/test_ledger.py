@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -250,3 +251,37 @@ def test_taking_back_is_done_once(make: Make, books: Saver) -> None:
     assert (undone.status, undone.left) == ("done", ())
     assert back == [(to, f"delivered to {to}") for to in order]
     assert statuses(agent).count("undone") == 2
+
+
+def test_a_goal_that_was_rolled_back_is_another_one(make: Make) -> None:
+    """What was done for it stays on record under its own key: the next goal with the same plan does its own."""
+    notes = Deliveries()
+    begun = threading.Event()
+
+    @tool(risk="write_local")
+    async def hang(x: str, idempotency_key: str) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return x + idempotency_key
+
+    note = notes.tool("note", risk="write_local")
+    agent = make(NOTE, HANG, "done", tools=[note, hang])
+    with ThreadPoolExecutor(1) as elsewhere:
+        cut_off = elsewhere.submit(agent.run, "go", thread="t")
+        assert begun.wait(20)
+        run = make(NOTE, "done", tools=[note]).run("something else", thread="t", if_busy="rollback")
+        assert isinstance(cut_off.exception(20), LeaseLostError)
+    assert (run.status, len(notes)) == ("done", 2)
+
+
+@pytest.mark.parametrize(
+    ("effects", "stands", "made"), [("reuse", "done", 1), ("ask", "waiting", 1), ("run", "done", 2)]
+)
+def test_a_fork_of_the_step_that_decided(make: Make, effects: str, stands: str, made: int) -> None:
+    """A call that had ended in the forked step goes by the rule that the fork was given."""
+    notes = Deliveries()
+    agent = make(NOTE, "done", tools=[notes.tool("note", risk="write_local")])
+    agent.run("go", thread="t")
+    decided = next(step.number for step in agent.history("t") if step.values.get("calls"))
+    agent.fork(f"t@{decided}", thread="f", effects=effects)
+    assert (agent.resume("f").status, len(notes)) == (stands, made)
