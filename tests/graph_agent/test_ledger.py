@@ -256,12 +256,12 @@ def test_taking_back_is_done_once(make: Make, books: Saver) -> None:
 def test_a_goal_that_was_rolled_back_is_another_one(make: Make) -> None:
     """What was done for it stays on record under its own key: the next goal with the same plan does its own."""
     notes = Deliveries()
-    begun = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     @tool(risk="write_local")
-    async def hang(x: str, idempotency_key: str) -> str:
+    def hang(x: str, idempotency_key: str) -> str:
         begun.set()
-        await asyncio.Event().wait()
+        over.wait(20)
         return x + idempotency_key
 
     note = notes.tool("note", risk="write_local")
@@ -270,6 +270,7 @@ def test_a_goal_that_was_rolled_back_is_another_one(make: Make) -> None:
         cut_off = elsewhere.submit(agent.run, "go", thread="t")
         assert begun.wait(20)
         run = make(NOTE, "done", tools=[note]).run("something else", thread="t", if_busy="rollback")
+        over.set()
         assert isinstance(cut_off.exception(20), LeaseLostError)
     assert (run.status, len(notes)) == ("done", 2)
 
