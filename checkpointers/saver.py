@@ -57,6 +57,9 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         if not hasattr(database, "exclusive"):
             msg = f"a saver is made with {type(self).__name__}.open(…), not from a {type(database).__name__}"
             raise CheckpointerError(msg)
+        if unknown := options.keys() - Options.__annotations__.keys():
+            known = ", ".join(Options.__annotations__)
+            raise CheckpointerError(f"a saver has no option {min(unknown)!r}; it has {known}")
         super().__init__(serde=serializer(options.get("serde"), options.get("types", ())))
         self.database = database
         self.on_conflict: OnConflict = options.get("on_conflict", "error")

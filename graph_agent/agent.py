@@ -116,7 +116,7 @@ class Agent(Past):
         """Work on a goal until it is reached, a person is needed, or a limit; see `run`."""
         return await _last(self.astream(goal, thread=thread, **options))
 
-    async def astream(
+    async def astream(  # noqa: PLR0913  each is a thing that may be said with a goal
         self,
         goal: str,
         *,
@@ -125,6 +125,7 @@ class Agent(Past):
         budget: Budget | None = None,
         update: Mapping[str, Any] | Patch | None = None,
         supersede: bool = False,
+        request: str = "",
         by: str = "user",
         if_busy: IfBusy = "reject",
     ) -> AsyncGenerator[Event]:
@@ -135,7 +136,12 @@ class Agent(Past):
 
         async def begun(stopped: bool) -> tuple[Run, Any]:  # noqa: FBT001  as the driver calls it
             run, changes = await self._driver.ready(name, new=True)
-            given = {**changes, **await self._driver.beginning(goal, run, supersede=supersede or stopped, by=by)}
+            if request and self._driver.heard(run, request):
+                return run, ...
+            given = {
+                **changes,
+                **await self._driver.beginning(goal, run, supersede=supersede or stopped, by=by, request=request),
+            }
             record = self._driver.budget(budget, run.state, begins=True)
             given |= {"budget": record} if record else {}
             limits = [constraints] if isinstance(constraints, str) else list(constraints)
@@ -192,7 +198,8 @@ class Agent(Past):
             thread: the name to resume it by; one is made up if there is none. A finished thread takes a new goal.
             progress: show one live line, where somebody is looking at a terminal.
             options: `constraints`; `budget` for this thread; `update` for state keys of your own; `supersede=True` to
-                give up what an unfinished thread is doing or asking; `by` who says so; `if_busy`, what to do if
+                give up what an unfinished thread is doing or asking; `request` a name for this very call, which when
+                it is made again begins nothing; `by` who says so; `if_busy`, what to do if
                 another run has the thread: `"reject"` raises `OpenThreadError`, `"enqueue"` waits for it, `"interrupt"`
                 stops it and gives up what it was doing, `"rollback"` also takes back what it stored.
         """

@@ -134,11 +134,15 @@ class Driver:
         """Tell whether a checkpoint is due: after a turn of the loop, or when the phase changed."""
         return event.node == "reflect" if self._checkpoint == "iteration" else "phase" in event.patch
 
-    async def beginning(self, goal: str, run: Run, *, supersede: bool, by: str) -> dict[str, Any]:
+    def heard(self, run: Run, request: str) -> bool:
+        """Tell whether a thread was given its goal by this very call before."""
+        return any(message["id"] == _said_by(request) for message in run.state.get("messages", ()))
+
+    async def beginning(self, goal: str, run: Run, *, supersede: bool, by: str, request: str = "") -> dict[str, Any]:
         """Give the input of a new goal; a thread that is not at rest takes it only if told to give up what it does."""
         if run.status in ("waiting", "crashed") and not supersede:
             self._refuse(run)
-        said = f"m-{hashed(goal, str(len(run.state.get('messages', ()))))}"
+        said = _said_by(request) if request else f"m-{hashed(goal, str(len(run.state.get('messages', ()))))}"
         return {
             "schema_version": self.migrations.version,
             "goal": clean(goal), "turn": await self._goals(run), "phase": "planning", "halt": None, "answer": "",
@@ -268,3 +272,8 @@ class Driver:
         since = self.kit.clock() if begins else old.get("deadline_from", self.kit.clock())
         ends = {"deadline_from": since, "deadline_at": since + seconds}
         return {**(record or {}), **{name: at for name, at in ends.items() if old.get(name) != at}} or None
+
+
+def _said_by(request: str) -> str:
+    """Give the id of the message that a call with this name leaves."""
+    return f"m-request-{hashed(request, length=16)}"

@@ -602,3 +602,9 @@ def test_the_key_of_a_shredded_thread_is_not_left_in_the_file(tmp_path: Path) ->
         files = [path.read_bytes() for path in tmp_path.iterdir()]
         assert len(files) == 3
         assert not any(bytes(row["key"])[-28:] in data for data in files)
+
+
+def test_a_slip_of_the_pen_is_not_a_plain_database(url: str) -> None:
+    """An option that does not exist is refused: who meant to encrypt does not write in clear."""
+    with pytest.raises(CheckpointerError, match="no option 'key'; it has types, serde, memory_bytes, keys"):
+        reopen(url, key=object())

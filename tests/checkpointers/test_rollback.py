@@ -460,7 +460,7 @@ def test_tables_of_version_2_are_brought_up_to_date(url: str, monkeypatch: pytes
         with held(url) as holder:
             do(holder, "review", "t", answer_one)
             assert rolled_back(saver) == before
-    for module in ("database", "sqlite", "postgres"):
+    for module in ("database", "sqlite_file", "postgres_server"):
         monkeypatch.setattr(f"checkpointers.{module}.migrations", older)
     with pytest.raises(SchemaError, match="version 3, this release knows 2"):
         reopen(url)

@@ -245,7 +245,7 @@ def test_a_later_migration_changes_every_tenants_rows(app_url: str, postgres_url
         owner.execute(f"ALTER SCHEMA checkpointers OWNER TO {name}")
         for (table,) in [*owner.execute(proof.TABLES).fetchall(), ("cp_schema",)]:
             owner.execute(f"ALTER TABLE checkpointers.{table} OWNER TO {name}")
-        for module in ("database", "postgres"):
+        for module in ("database", "postgres_server"):
             monkeypatch.setattr(f"checkpointers.{module}.migrations", lambda _: [*known, later])
         opened(re.sub("//[^@]+@", f"//{name}@", postgres_url)).close()
         assert owner.execute("SELECT DISTINCT updated_at FROM checkpointers.cp_threads").fetchall() == [(7,)]

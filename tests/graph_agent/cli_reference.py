@@ -65,6 +65,7 @@ def ran(command: str, folder: str) -> str:
         r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+00:00)?", "2026-11-18 12:00:00", done.stdout + done.stderr
     )
     text = re.sub(r"\d+ s ago", "2 s ago", re.sub(r"[\d.]+ [kM]?B\b", "9.8 kB", text))
+    text = re.sub(r"'d-[0-9a-f]{10}'", "'d-0123456789'", text)
     text = re.sub(r"\b0\.\d{3,6}\b", "0.01", text)
     return aligned([line.rstrip("\n").split("\t") for line in text.strip().splitlines()])
 
