@@ -64,15 +64,15 @@ class _LateCodec:
         return getattr(Codec(serializer(None, ())), name)
 
 
-def open_reader(url: str, *, keys: Keyring | None = None) -> Reader:
+def open_reader(url: str, *, keys: Keyring | None = None, timeout: float = 30.0) -> Reader:
     """Open a database of ours to look at it: nothing is created or changed, and it may be in use."""
     scheme = scheme_of(url)
     if scheme == "sqlite":
         from checkpointers.sqlite_file import SqliteDatabase  # noqa: PLC0415  loaded when used
 
-        return Reader(SqliteDatabase(file_of(url), read_only=True), keys=keys)
+        return Reader(SqliteDatabase(file_of(url), read_only=True, timeout=timeout), keys=keys)
     if scheme in ("postgresql", "postgres"):
         from checkpointers.postgres_server import PostgresDatabase  # noqa: PLC0415
 
-        return Reader(PostgresDatabase(url, pool_size=1, read_only=True), keys=keys)
+        return Reader(PostgresDatabase(url, pool_size=1, read_only=True, timeout=timeout), keys=keys)
     raise UnknownSchemeError(f"{url!r} is no database of ours; open_saver may open it")

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,12 +20,14 @@ from checkpointers.errors import (
     IntegrityError,
     LeaseLostError,
     MissingBodyError,
+    NotADatabaseError,
     ThreadBusyError,
     ThreadExistsError,
     UnknownPathError,
     UnknownStepError,
     UnknownThreadError,
 )
+from checkpointers.places import file_of
 from graph_agent import errors
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 OK, FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, DAMAGED, SPENT, STOPPED = 0, 1, 2, 3, 4, 5, 6, 7, 130
 SCHEMA: Final = 1
 DEFAULT_DB: Final = "agent.db"
+OURS: Final = ("sqlite:", "postgresql:", "postgres:")
+PATIENCE: Final = 10.0
 CODES: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
     (
         (UnknownThreadError, UnknownStepError, UnknownPathError, MissingBodyError, errors.UnknownThreadError,
@@ -66,27 +71,40 @@ def address_of(db: str) -> str:
     return db if "://" in db else f"sqlite:///{db}"
 
 
+def existing(db: str) -> str:
+    """Give the address of a database that is there: nothing is created by asking for it."""
+    url = address_of(db)
+    if url.startswith(("sqlite:", "langgraph+sqlite:")) and not Path(file_of(url)).exists():
+        raise NotADatabaseError(file_of(url), "there is no such file", hint="pass --db, or set GRAPH_AGENT_DB")
+    return url
+
+
+def is_ours(db: str) -> bool:
+    """Tell whether a database is read without its saver."""
+    return address_of(db).startswith(OURS)
+
+
 def reader(db: str) -> Reader:
     """Open a database to list what is in it."""
     from checkpointers.reader import open_reader
 
-    return open_reader(address_of(db))
+    return open_reader(existing(db), timeout=PATIENCE)
 
 
-def saver(db: str, *, write: bool = False) -> Any:
-    """Open the saver of a database, to read it unless told otherwise."""
+def saver(db: str) -> Any:
+    """Open the saver of a database to read it."""
     from checkpointers import open_saver
 
-    url = address_of(db)
-    own = url.startswith(("sqlite:", "postgres"))
-    return open_saver(url, **({"read_only": True} if own and not write else {}))
+    own: dict[str, Any] = {"read_only": True, "timeout": PATIENCE} if is_ours(db) else {}
+    return open_saver(existing(db), **own)
 
 
-def ours(db: str) -> Saver:
+def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
     """Open a saver of ours to change what is in it."""
-    from checkpointers import Saver
+    from checkpointers import Saver, open_saver
 
-    found = saver(db, write=True)
+    own: dict[str, Any] = {"read_only": not write, "timeout": PATIENCE} if is_ours(db) else {}
+    found = open_saver(address_of(db) if create else existing(db), **own)
     if not isinstance(found, Saver):
         raise CheckpointerError(f"{db} is a database of other savers; take it over first: graph-agent adopt")
     return found

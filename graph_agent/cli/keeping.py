@@ -24,7 +24,7 @@ def retain(
     if last is None and within is None:
         raise SetupError("keep what? pass --last N or --within 30d, or both")
     options: dict[str, Any] = {**({"last": last} if last else {}), **({"within": within} if within else {})}
-    with desk.ours(db) as saver:
+    with desk.ours(db, write=yes) as saver:
         plans = saver.retain(Keep(**options), threads=thread or None, dry_run=not yes)
     if as_json:
         desk.stream({"thread": one.thread, "dropped": list(one.dropped), "kept": one.kept, "frees": one.frees}
@@ -47,7 +47,7 @@ def delete(thread: Thread, db: Db = desk.DEFAULT_DB, yes: Yes = False) -> None:
     """Remove a thread and everything in it; without --yes it says what that is."""
     from checkpointers.errors import UnknownThreadError
 
-    with desk.ours(db) as saver:
+    with desk.ours(db, write=yes) as saver:
         found = next((one for one in saver.threads() if one.thread == thread), None)
         if found is None:
             raise UnknownThreadError(thread)
@@ -72,7 +72,7 @@ def adopt(source: Annotated[str, typer.Argument(help="The database of the offici
 
     url = desk.address_of(source)
     given = desk.saver(url if url.startswith("langgraph+") else f"langgraph+{url}")
-    with desk.ours(db) as saver:
+    with desk.ours(db, create=True) as saver:
         print(desk.clean(take_over(given, saver)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from checkpointers.step import Step
     from checkpointers.threads import StepInfo
 
-Status = Annotated[str | None, typer.Option(help="Only those that are: waiting, failed, pending, done.")]
+Standing = Literal["waiting", "failed", "pending", "done"]
+Status = Annotated[Standing | None, typer.Option(help="Only those that stand so.")]
 Since = Annotated[str | None, typer.Option(help="Only those written since: 2d, 6h, 2026-11-01.")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", help="At most so many.")]
 Goal = "goal"
@@ -26,8 +27,11 @@ def threads(
     limit: Limit = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List threads, the most recently written first, without loading a state."""
+    if not desk.is_ours(db):
+        _threads_of_others(db, as_json=as_json)
+        return
     with desk.reader(db) as reader:
-        found = reader.threads(status=status, since=since, tag=tag, limit=limit)  # type: ignore[arg-type]
+        found = reader.threads(status=status, since=since, tag=tag, limit=limit)
     if as_json:
         desk.stream(_thread(one) for one in found)
         return
@@ -37,6 +41,18 @@ def threads(
          desk.size(one.bytes), one.holder or "", one.metadata.get(Goal, ""))
         for one in found
     ))  # fmt: skip
+
+
+def _threads_of_others(db: str, *, as_json: bool) -> None:
+    """List the threads of another saver, which has to load its states for that."""
+    counts: dict[str, int] = {}
+    for found in desk.saver(db).list(None):
+        name = found.config["configurable"]["thread_id"]
+        counts[name] = counts.get(name, 0) + 1
+    if as_json:
+        desk.stream({"thread": name, "checkpoints": count} for name, count in counts.items())
+    else:
+        desk.table(("THREAD", "STEPS"), counts.items())
 
 
 def _thread(one: Any) -> dict[str, Any]:
@@ -49,7 +65,7 @@ def log(
     failed: Annotated[bool, typer.Option("--failed", help="Only steps with failures.")] = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the steps of a thread, the newest first."""
-    if "://" in db and not db.startswith(("sqlite:", "postgres")):
+    if not desk.is_ours(db):
         infos = list(desk.history(db, thread)[0]._timeline.infos.values())  # noqa: SLF001  of savers of others
     else:
         with desk.reader(db) as reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -41,6 +42,7 @@ def _common(
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and give its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it says of a lost server is in our error
 
     def run() -> Any:
         try:

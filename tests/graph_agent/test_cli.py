@@ -154,6 +154,11 @@ def test_nothing_is_changed_without_yes(shell: Shell, waiting: str) -> None:
         (("run", "x", "--app", "cli_app"), 1, "--app module:name"),
         (("run", "x", "--app", "cli_app:nothing"), 1, "nothing"),
         (("retain",), 1, "--last"),
+        (("retain", "--last", "1", "--db", "missing.db"), 1, "no such file"),
+        (("delete", "x", "--yes", "--db", "missing.db"), 1, "no such file"),
+        (("threads", "--status", "bad"), 2, "waiting"),
+        (("threads", "--since", "yesterday"), 1, "30d"),
+        (("threads", "--db", "postgresql://127.0.0.1:1/x?connect_timeout=1"), 1, "start the server"),
         (("nosuch",), 2, "nosuch"),
         (("log",), 2, "'thread'"),
     ],
@@ -179,6 +184,7 @@ def test_databases_of_the_official_saver(shell: Shell, tmp_path: Path) -> None:
     assert (code, "langgraph+sqlite:///" in told) == (1, True)
     code, out, _ = shell("log", "t", "--db", "langgraph+sqlite:///theirs.db")
     assert (code, len(rows(out))) == (0, 6)
+    assert rows(shell("threads", "--db", "langgraph+sqlite:///theirs.db")[1])[1] == ["t", "5"]
     assert shell("adopt", "theirs.db", "--db", "mine.db")[0] == 0
     assert rows(shell("log", "t", "--db", "mine.db")[1])[1][0] == "t@5"
 
