@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import pickle
 import reprlib
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from checkpointers.paths import ABSENT, fields_of, ids_of, is_list, joined
+from checkpointers.errors import HistoryError
+from checkpointers.patching import Operation, patch, rising
+from checkpointers.paths import ABSENT, fields_of, ids_of, is_list, joined, parse
+from checkpointers.plain import as_json
 
 Kind = Literal["added", "removed", "changed", "moved"]
 _SIGNS: Final[Mapping[Kind, str]] = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
@@ -41,12 +44,43 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Stat:
+    """How many changes of each kind a channel has."""
+
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    moved: int = 0
+
+    def __str__(self) -> str:
+        """Say it as signs and numbers, without those that are none."""
+        counts = {kind: getattr(self, kind) for kind in _SIGNS}
+        return " ".join(f"{_SIGNS[kind]}{count}" for kind, count in counts.items() if count)
+
+
+@dataclass(frozen=True, slots=True)
 class Diff:
-    """The changes between two steps; there are none if it is false."""
+    """The changes between two steps; there are none if it is false. `old` and `new` are the states."""
 
     before: str
     after: str
     changes: tuple[Change, ...]
+    old: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    new: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def stat(self) -> dict[str, Stat]:
+        """Count the changes of each channel, by kind."""
+        kinds: dict[str, Counter[str]] = {}
+        for change in self:
+            kinds.setdefault(str(parse(change.path)[0]), Counter())[change.kind] += 1
+        return {channel: Stat(**counts) for channel, counts in kinds.items()}
+
+    def json_patch(self) -> list[Operation]:
+        """Give the changes as JSON Patch (RFC 6902): it makes the one state, as `as_json` gives it, of the other."""
+        if self.old is None or self.new is None:
+            raise HistoryError("a diff that was made without its states has no patch; use history.diff(…)")
+        return patch(as_json(self.old), as_json(self.new))
 
     def __iter__(self) -> Iterator[Change]:
         """Go through the changes."""
@@ -155,24 +189,9 @@ def _compare_by_id(before: dict[str, Any], after: dict[str, Any], path: str) -> 
             yield Change(joined(path, own), item, None, "removed")
     was = {own: index for index, own in enumerate(before)}
     now = {own: index for index, own in enumerate(after)}
-    stay = _rising([now[own] for own in before if own in after])
+    stay = rising([now[own] for own in before if own in after])
     for own, index in now.items():
         if own not in was:
             yield Change(joined(path, own), None, after[own], "added", index)
         elif index not in stay:
             yield Change(joined(path, own), was[own], index, "moved", index)
-
-
-def _rising(numbers: Sequence[int]) -> set[int]:
-    """Give as many of these numbers as possible that rise from left to right: the items that did not move."""
-    ends: list[int] = []
-    previous: dict[int, int | None] = {}
-    for number in numbers:
-        place = bisect_left(ends, number)
-        previous[number] = ends[place - 1] if place else None
-        ends[place : place + 1] = [number]
-    chosen, last = set(), ends[-1] if ends else None
-    while last is not None:
-        chosen.add(last)
-        last = previous[last]
-    return chosen

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from checkpointers.diffing import Diff, Kind, compare, kind_of, same, told
+from checkpointers.comparing import Comparison, compare_runs, diff_of
+from checkpointers.diffing import Diff, Kind, kind_of, same, told
 from checkpointers.errors import HistoryError, UnknownPathError, UnknownStepError
+from checkpointers.logs import Line, log
+from checkpointers.news import news_of
 from checkpointers.paths import ABSENT, Part, look, near, parse
+from checkpointers.searching import EVERYWHERE, Found, Place, Search, Where, pattern_of
 from checkpointers.step import Step
 from checkpointers.timeline import Timeline, Told, internal
 
@@ -100,9 +104,37 @@ class History:
         raise UnknownStepError(msg)
 
     def diff(self, before: int | Step, after: int | Step) -> Diff:
-        """Say what changed between two steps; false if nothing did."""
+        """Say what changed between two steps, one of which may be another thread's; false if nothing did."""
         old, new = (step if isinstance(step, Step) else self[step] for step in (before, after))
-        return Diff(str(old), str(new), tuple(compare(dict(old.values), dict(new.values))))
+        return diff_of(old, new)
+
+    def compare(self, other: History | Step) -> Comparison:
+        """Put this run and another side by side: where they part, step by step, and what each took.
+
+        A step stands for the way that led to it: `history.compare(history[7])` compares two branches.
+        """
+        return compare_runs(self[-1], other if isinstance(other, Step) else other[-1])
+
+    def log(self, *others: History, failed: bool = False) -> list[Line]:
+        """Give the steps, oldest first, with their lanes: forks within the thread, and of it into other threads."""
+        return log([self, *others], failed=failed)
+
+    def grep(
+        self, wanted: str | re.Pattern[str], *, where: Where | Sequence[Where] = EVERYWHERE, limit: int = 100
+    ) -> Found:
+        """Find a text or a pattern in states, writes and metadata: each value where it first appeared, line by line.
+
+        An item of a list that has no id is the same as long as it says the same. Keys are not searched. Of more
+        matches than `limit` only the number is told.
+        """
+        search = Search(pattern_of(wanted), limit, [where] if isinstance(where, str) else where)
+        news = news_of(self._timeline) if {"state", "writes"} & set(search.where) else None
+        for step in self:
+            search.look(step.number, "metadata", ((Place.of(key), value) for key, value in step.metadata.items()))
+            if news is not None:
+                search.look(step.number, "state", news.state(step))
+                search.look(step.number, "writes", news.writes(step))
+        return search.found()
 
     def blame(self, path: str) -> list[Blame]:
         """Say which steps set the value at a path, the newest first, on the way from the first step to the head.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from checkpointers.authors import has_sends, nodes_of, sent, writers
 from checkpointers.diffing import same
@@ -92,17 +92,41 @@ class Step:
     @property
     def interrupts(self) -> list[Any]:
         """What was asked of a person here, answered since or not."""
-        asked = [value for _, channel, value in self._pending() if channel == "__interrupt__"]
+        asked = [value for _, channel, value in self.pending if channel == "__interrupt__"]
         return [one for some in asked for one in (some if isinstance(some, list | tuple) else [some])]
 
     @property
     def errors(self) -> list[Any]:
         """The failures of tasks that ran from here, as stored."""
-        return [value for _, channel, value in self._pending() if channel == "__error__"]
+        return [value for _, channel, value in self.pending if channel == "__error__"]
+
+    @property
+    def pending(self) -> list[tuple[str, str, Any]]:
+        """What tasks that ran from here wrote, each with its task and its channel, applied since or not."""
+        return self._timeline.tuple_of(self._info).pending_writes or []
+
+    @property
+    def failed(self) -> bool:
+        """Whether something failed here."""
+        return self.status == "failed"
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it has DeltaChannels, whose values may be `Told`."""
+        return self._timeline.is_told(self._info)
+
+    @property
+    def ancestry(self) -> list[Self]:
+        """The steps that it was made from, itself among them, oldest first."""
+        return [type(self)(self._timeline, info) for info in reversed(self._timeline.ancestry(self._info))]
+
+    def address_of(self, number: int) -> str:
+        """Give the address of another step of its thread."""
+        return at(self._timeline.thread, number)
 
     def __str__(self) -> str:
         """Give its address."""
-        return at(self._timeline.thread, self.number)
+        return self.address_of(self.number)
 
     def __repr__(self) -> str:
         """Say what can be said without loading it."""
@@ -148,6 +172,3 @@ class Step:
         if parent is None or not has_sends(self._info, parent):
             return []
         return sent(self._timeline.tuple_of(parent).checkpoint["channel_values"])
-
-    def _pending(self) -> list[tuple[str, str, Any]]:
-        return self._timeline.tuple_of(self._info).pending_writes or []

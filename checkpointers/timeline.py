@@ -54,18 +54,27 @@ class Timeline:
         self._lately_values = lru_cache(LOADED)(self._values)
         self._lately_one = lru_cache(LOADED)(self._value)
 
+    @property
+    def own(self) -> Saver | None:
+        """The saver if it is one of ours, which know more."""
+        return self._saver if isinstance(self._saver, Saver) else None
+
     def parent(self, info: StepInfo) -> StepInfo | None:
         """Give the step that this one was made from, None if it is the first or the parent is not stored."""
         return self.by_id.get(info.parent_id) if info.parent_id else None
 
-    def ancestry(self) -> list[StepInfo]:
-        """Give the head and all it was made from, newest first; other branches are left out."""
+    def ancestry(self, end: StepInfo | None = None) -> list[StepInfo]:
+        """Give the head, or another step, and all it was made from, newest first; other branches are left out."""
         chain: dict[str, StepInfo] = {}
-        info: StepInfo | None = self.head
+        info: StepInfo | None = end or self.head
         while info is not None and info.id not in chain:
             chain[info.id] = info
             info = self.parent(info)
         return list(chain.values())
+
+    def is_told(self, info: StepInfo) -> bool:
+        """Tell whether the step has DeltaChannels, some of which may be `Told`."""
+        return bool(info.metadata.get(_COUNTERS))
 
     def tuple_of(self, info: StepInfo) -> CheckpointTuple:
         """Load a step whole; the last few that were asked for are kept."""
