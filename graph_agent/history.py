@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, cast
 
 from checkpointers import History, Ledger, Saver, timeline
+from checkpointers.paths import ABSENT
 from checkpointers.step import Step
 from graph_agent.artifacts import beginning, wanted, with_texts
 from graph_agent.context import again, digest_of
 from graph_agent.policies import Budget
+from graph_agent.reading import CallRead, Context, ReviewRead, Stats, calls_of, left_out, reviews_of, stats_of
 from graph_agent.slicing import Message
 
 LISTS: Final = (
@@ -28,6 +30,7 @@ class Shown:
     left_out_bytes: int
     budget: int
     exact: bool
+    view: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         """Give the messages as text."""
@@ -64,11 +67,29 @@ class Moment(Step):
             return None
         source = self._timeline.by_id.get(record["checkpoint"])
         # A state that was not saved, or was dropped since, is told as its neighbour has it; `exact` is then false.
-        view = self._timeline.values_of(source) if source else self.values
-        messages = again(self._timeline.whole(view), record, self.values.get("prompts", {}).get(record["prompt"], ""))
+        view = self._timeline.whole(self._timeline.values_of(source) if source else self.values)
+        messages = again(view, record, self.values.get("prompts", {}).get(record["prompt"], ""))
         items = [(kind, key, reason) for kind, key, reason, _ in record["items"]]
         exact = digest_of(messages) == record["digest"]
-        return Shown(messages, items, record["left_out"], record["left_out_bytes"], record["budget"], exact)
+        return Shown(
+            messages,
+            items,
+            record["left_out"],
+            record["left_out_bytes"],
+            record["budget"],
+            exact,
+            view if source else None,
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether something failed here: a task, or what the agent keeps a record of and goes on from."""
+        if super().failed:
+            return True
+        if not self.rewrote("failures"):
+            return False
+        before, after = self.change_of("failures")
+        return bool(_news(None if before is ABSENT else before, [] if after is ABSENT else after))
 
 
 class Steps(timeline.Timeline):
@@ -105,6 +126,37 @@ class Timeline(History):
     def __getitem__(self, number: int) -> Moment:
         """Give a step by its number, or from the newest back."""
         return cast("Moment", super().__getitem__(number))
+
+    def stats(self) -> Stats:
+        """Give what the thread took: tokens, questions, seconds, tries, failures; by plan step, node and tool."""
+        return stats_of(self[-1].values)
+
+    def calls(self) -> list[CallRead]:
+        """Give the calls of tools on the way to the newest step, and at which steps each was asked and settled."""
+        return calls_of(self._calls())
+
+    def reviews(self) -> list[ReviewRead]:
+        """Give what a person was asked about calls, what was answered, by whom and when."""
+        return reviews_of(self._calls())
+
+    def context(self, step: int | Moment) -> Context | None:
+        """Give what the model was shown in a step, why each item, and what was left out; None if it was not asked.
+
+        Of a state that was dropped since, or is another thread's, only the counts of what was left out are known.
+        """
+        moment = step if isinstance(step, Moment) else self[step]
+        saw = moment.saw
+        if saw is None:
+            return None
+        decision = next(one for one in moment.decisions if one.get("saw"))
+        items, missing = left_out(moment.values if saw.view is None else saw.view, saw.items, decision["node"])
+        missing = missing if saw.view is not None else []
+        return Context(decision, saw.messages, items, missing, saw.left_out, saw.left_out_bytes, saw.budget, saw.exact)
+
+    def _calls(self) -> list[tuple[int, list[Mapping[str, Any]]]]:
+        chain = [step for step in self[-1].ancestry if step.rewrote("calls")]
+        seen = [(step.number, step.change_of("calls")[1]) for step in chain]
+        return [(number, calls) for number, calls in seen if calls is not ABSENT]
 
 
 def _news(before: Any, after: Any) -> Any:
