@@ -10,12 +10,16 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from checkpointers.errors import HistoryError
 from checkpointers.patching import Operation, patch, rising
 from checkpointers.paths import ABSENT, fields_of, ids_of, is_list, joined, parse
 from checkpointers.plain import as_json
+from checkpointers.show import Shows
+
+if TYPE_CHECKING:
+    from checkpointers.show.cards import Card
 
 Kind = Literal["added", "removed", "changed", "moved"]
 _SIGNS: Final[Mapping[Kind, str]] = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
@@ -58,8 +62,8 @@ class Stat:
         return " ".join(f"{_SIGNS[kind]}{count}" for kind, count in counts.items() if count)
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+@dataclass(frozen=True, slots=True, repr=False)
+class Diff(Shows):
     """The changes between two steps; there are none if it is false. `old` and `new` are the states."""
 
     before: str
@@ -89,6 +93,17 @@ class Diff:
     def __len__(self) -> int:
         """Count the changes."""
         return len(self.changes)
+
+    def __repr__(self) -> str:
+        """Say it in few lines."""
+        from checkpointers.show.text import brief  # noqa: PLC0415  loaded by who looks
+
+        return brief(f"<Diff {self}>", width=200)
+
+    def _card(self) -> Card:
+        from checkpointers.show.differences import diff_card  # noqa: PLC0415  loaded by who looks
+
+        return diff_card(self.before, self.after, self.changes)
 
     def __str__(self) -> str:
         """Say it in words, a line for each change."""

@@ -16,11 +16,14 @@ from checkpointers.logs import Line, log
 from checkpointers.news import news_of
 from checkpointers.paths import ABSENT, Part, look, near, parse
 from checkpointers.searching import EVERYWHERE, Found, Place, Search, Where, pattern_of
+from checkpointers.show import Shows
 from checkpointers.step import Step
 from checkpointers.timeline import Timeline, Told, internal
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from checkpointers.show.cards import Card
 
 SHOWN = 5
 
@@ -45,7 +48,7 @@ class Blame:
         )
 
 
-class History:
+class History(Shows):
     """The steps of a thread, oldest first, from any LangGraph saver; as it was when this was made.
 
     `history[3]` is the step with the number 3, `history[-1]` the newest. Nothing of it writes or needs the graph.
@@ -84,6 +87,11 @@ class History:
         """Say whose history it is, and how long."""
         numbers = list(self._timeline.infos)
         return f"<History {self.thread!r}: {len(self)} steps, {numbers[0]} to {numbers[-1]}>"
+
+    def _card(self) -> Card:
+        from checkpointers.drawing import history_card  # noqa: PLC0415  loaded by who looks
+
+        return history_card(self)
 
     def at(self, address: str | int) -> Step:
         """Give the step at an address: `THREAD@3`, `THREAD@-1`, `3`, or the beginning of a checkpoint's id."""

@@ -10,16 +10,18 @@ from checkpointers.authors import has_sends, nodes_of, sent, writers
 from checkpointers.diffing import same
 from checkpointers.errors import at
 from checkpointers.paths import ABSENT
+from checkpointers.show import Shows
 from checkpointers.status import Status
 from checkpointers.timeline import Timeline
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
+    from checkpointers.show.cards import Card
     from checkpointers.threads import StepInfo
 
 
-class Step:
+class Step(Shows):
     """One step of a thread, `THREAD@NUMBER`; its state is loaded when it is asked for."""
 
     __slots__ = ("_info", "_timeline")
@@ -131,6 +133,11 @@ class Step:
     def __repr__(self) -> str:
         """Say what can be said without loading it."""
         return f"<Step {self} {self.source} {self.status} {self.at:%Y-%m-%d %H:%M:%S}>"
+
+    def _card(self) -> Card:
+        from checkpointers.drawing import step_card  # noqa: PLC0415  loaded by who looks
+
+        return step_card(self)
 
     def __eq__(self, other: object) -> bool:
         """Tell whether it is the same checkpoint of the same thread."""

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Itera
 from contextlib import aclosing
 from datetime import timedelta
 from queue import SimpleQueue
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 
 from checkpointers.lease import IfBusy
+from checkpointers.show import Shows
 from graph_agent import prompts as texts
 from graph_agent._portal import PORTAL
 from graph_agent.answers import fitted, gathered
@@ -36,10 +37,13 @@ from graph_agent.savers import Turns, keeper_of, listed, loop_of, saver_of, stor
 from graph_agent.state import AgentState
 from graph_agent.toolbox import Toolbox
 
+if TYPE_CHECKING:
+    from checkpointers.show.cards import Card
+
 T = TypeVar("T")
 
 
-class Agent(Past):
+class Agent(Past, Shows):
     """An agent whose threads can always be resumed, and whose effects are made once.
 
     Args:
@@ -239,6 +243,15 @@ class Agent(Past):
             return listed(self.saver, **wanted)
         found = self._wait(_names(self.saver))
         return list(dict.fromkeys(found))
+
+    def __repr__(self) -> str:
+        """Say what it is made of."""
+        return f"<Agent {self.kit.model.name}: {len(list(self.kit.tools))} tools, {type(self.saver).__name__}>"
+
+    def _card(self) -> Card:
+        from graph_agent.show.agents import agent_card  # noqa: PLC0415  loaded by who looks
+
+        return agent_card(self)
 
     def _line(self, progress: bool) -> Line | None:  # noqa: FBT001  handed on as it was given
         return Line(budget=self.kit.budget) if progress else None

@@ -2,7 +2,8 @@
 
 GraphAgentError
 ├── SetupError            the agent cannot be built like this
-│   └── NoModelError      there is no key, or no such model
+│   ├── NoModelError      there is no key, or no such model
+│   └── MissingPackageError   it needs a package that is not installed
 ├── PatchError            a node wrote what the state does not take
 │   └── PhaseError        a change of phase that is not legal
 ├── ThreadError           the thread is not as the call assumes
@@ -35,6 +36,14 @@ class SetupError(GraphAgentError):
 
 class NoModelError(SetupError):
     """There is no such model, or no key for it."""
+
+
+class MissingPackageError(SetupError, ImportError):
+    """What was asked for needs a package that is not installed."""
+
+    def __init__(self, package: str, what: str) -> None:
+        """Name the package, and what needs it."""
+        super().__init__(f"{what} needs {package}: pip install {package}", package=package)
 
 
 class PatchError(GraphAgentError):

@@ -5,15 +5,40 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from checkpointers.show import Shows
+from checkpointers.show.text import brief, short
 from graph_agent.policies import Budget
 from graph_agent.run import Review, Run
 from graph_agent.state import Counters, current_step, tally, total
 
+if TYPE_CHECKING:
+    from checkpointers.show.cards import Card
 
-@dataclass(frozen=True, slots=True)
-class Started:
+
+def _names(event: object) -> tuple[str, ...]:
+    return getattr(type(event), "__match_args__", ())
+
+
+class _Told(Shows):
+    """What all events have in common: how they look."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Say it in a few lines."""
+        told = ", ".join(f"{name}={short(getattr(self, name))!r}" for name in _names(self) if name != "patch")
+        return brief(f"{type(self).__name__}({told})")
+
+    def _card(self) -> Card:
+        from graph_agent.show.runs import event_card  # noqa: PLC0415  loaded by who looks
+
+        return event_card(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Started(_Told):
     """A node began; `tool` names the tool of a call."""
 
     thread: str
@@ -22,8 +47,8 @@ class Started:
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+@dataclass(frozen=True, slots=True, repr=False)
+class Finished(_Told):
     """A node ended; `patch` is what it wrote."""
 
     thread: str
@@ -32,16 +57,16 @@ class Finished:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+@dataclass(frozen=True, slots=True, repr=False)
+class Asked(_Told):
     """A person is asked."""
 
     thread: str
     review: Review
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+@dataclass(frozen=True, slots=True, repr=False)
+class Ended(_Told):
     """The run stands; nothing more happens by itself."""
 
     thread: str

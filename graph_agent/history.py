@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from checkpointers import History, Ledger, Saver, timeline
 from checkpointers.paths import ABSENT
+from checkpointers.show import Shows
 from checkpointers.step import Step
 from graph_agent.artifacts import beginning, wanted, with_texts
 from graph_agent.context import again, digest_of
@@ -15,13 +16,16 @@ from graph_agent.policies import Budget
 from graph_agent.reading import CallRead, Context, ReviewRead, Stats, calls_of, left_out, reviews_of, stats_of
 from graph_agent.slicing import Message
 
+if TYPE_CHECKING:
+    from checkpointers.show.cards import Card
+
 LISTS: Final = (
     "plan", "facts", "questions", "artifacts", "risk_flags", "messages", "decisions", "calls", "failures", "notes",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+@dataclass(frozen=True, slots=True, repr=False)
+class Shown(Shows):
     """What a model was shown for one decision; `exact` says that it is proved to be just that."""
 
     messages: list[Message] = field(repr=False)
@@ -31,6 +35,16 @@ class Shown:
     budget: int
     exact: bool
     view: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Say how much it is."""
+        left, proof = sum(self.left_out.values()), "exact" if self.exact else "not exact"
+        return f"<Shown {len(self.messages)} messages, {len(self.items)} items, {left} left out, {proof}>"
+
+    def _card(self) -> Card:
+        from graph_agent.show.timelines import shown_card  # noqa: PLC0415  loaded by who looks
+
+        return shown_card(self)
 
     def __str__(self) -> str:
         """Give the messages as text."""
@@ -90,6 +104,11 @@ class Moment(Step):
             return False
         before, after = self.change_of("failures")
         return bool(_news(None if before is ABSENT else before, [] if after is ABSENT else after))
+
+    def _card(self) -> Card:
+        from graph_agent.show.timelines import moment_card  # noqa: PLC0415  loaded by who looks
+
+        return moment_card(self)
 
 
 class Steps(timeline.Timeline):
@@ -151,12 +170,24 @@ class Timeline(History):
         decision = next(one for one in moment.decisions if one.get("saw"))
         items, missing = left_out(moment.values if saw.view is None else saw.view, saw.items, decision["node"])
         missing = missing if saw.view is not None else []
-        return Context(decision, saw.messages, items, missing, saw.left_out, saw.left_out_bytes, saw.budget, saw.exact)
+        name = str(decision["id"])
+        return Context(name, saw.messages, items, missing, saw.left_out, saw.left_out_bytes, saw.budget, saw.exact)
 
     def _calls(self) -> list[tuple[int, list[Mapping[str, Any]]]]:
         chain = [step for step in self[-1].ancestry if step.rewrote("calls")]
         seen = [(step.number, step.change_of("calls")[1]) for step in chain]
         return [(number, calls) for number, calls in seen if calls is not ABSENT]
+
+    def plot(self, newest: int = 200) -> Any:
+        """Plot the tokens and the new bytes of the newest steps; a matplotlib figure, if that is installed."""
+        from graph_agent.show.plotting import plot  # noqa: PLC0415  loaded by who plots
+
+        return plot(self, newest)
+
+    def _card(self) -> Card:
+        from graph_agent.show.timelines import timeline_card  # noqa: PLC0415  loaded by who looks
+
+        return timeline_card(self)
 
 
 def _news(before: Any, after: Any) -> Any:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from checkpointers.show import Shows
+from checkpointers.show.text import brief
 from graph_agent.errors import RunFailedError
 from graph_agent.state import current_step, totals
+
+if TYPE_CHECKING:
+    from checkpointers.show.cards import Card
 
 Status = Literal["running", "waiting", "done", "failed", "stopped", "crashed", "unknown"]
 ENDED: Final[dict[str, Status]] = {"idle": "done", "done": "done", "error": "failed", "stopped": "stopped"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Review:
+class Review(Shows):
     """A question to a person, bound to one call and its exact arguments."""
 
     id: str
@@ -37,11 +42,16 @@ class Review:
 
     def __repr__(self) -> str:
         """Say what is asked, and by which name to answer."""
-        return f"<Review {self.id}: {self.description} ({self.reason})>"
+        return brief(f"<Review {self.id}: {self.description} ({self.reason})>")
+
+    def _card(self) -> Card:
+        from graph_agent.show.runs import review_card  # noqa: PLC0415  loaded by who looks
+
+        return review_card(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Run:
+class Run(Shows):
     """Where a thread stands after a call.
 
     `finished` has what tasks of its unfinished step have written already, by their ids: they do not run again.
@@ -93,7 +103,12 @@ class Run:
 
     def __repr__(self) -> str:
         """Say where it stands, and why."""
-        return f"<Run {self}>"
+        return brief(f"<Run {self}>")
+
+    def _card(self) -> Card:
+        from graph_agent.show.runs import run_card  # noqa: PLC0415  loaded by who looks
+
+        return run_card(self)
 
     def __str__(self) -> str:
         step = current_step(self.state.get("plan", ()))

@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from checkpointers import Entry, History
+from checkpointers.show import Shows
+from checkpointers.show.text import brief
 from graph_agent.answers import TAKES
 from graph_agent.driving import Driver
 from graph_agent.errors import InvalidAnswerError, UnknownReviewError
@@ -22,6 +24,9 @@ from graph_agent.patch import Patch, canonical, clean, hashed
 from graph_agent.run import Review
 from graph_agent.running import MayStillRunError, PassedDeadlineError
 from graph_agent.tools import KEY, Tool, outcome_of
+
+if TYPE_CHECKING:
+    from checkpointers.show.cards import Card
 
 State = Literal["planned", "undone", "waiting", "failed", "rejected", "impossible", "in doubt"]
 Answers = Mapping[str, Mapping[str, Any]]
@@ -42,11 +47,11 @@ class Undoing:
     def __repr__(self) -> str:
         """Say what, and how it stands."""
         why = f": {self.why}" if self.why else ""
-        return f"<{self.state}: {self.tool}({canonical(self.args)}) after @{self.step}{why}>"
+        return brief(f"<{self.state}: {self.tool}({canonical(self.args)}) after @{self.step}{why}>")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Undo:
+class Undo(Shows):
     """The effects of a thread after a step, newest first, and what became of each."""
 
     thread: str
@@ -72,7 +77,12 @@ class Undo:
     def __repr__(self) -> str:
         """List the effects."""
         lines = "".join(f"\n  {one!r}" for one in self.effects) or " nothing was done"
-        return f"<Undo {self.thread} to {self.to}: {self.status}>{lines}"
+        return brief(f"<Undo {self.thread} to {self.to}: {self.status}>{lines}")
+
+    def _card(self) -> Card:
+        from graph_agent.show.runs import undo_card  # noqa: PLC0415  loaded by who looks
+
+        return undo_card(self)
 
 
 class Undoer:

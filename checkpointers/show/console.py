@@ -1,0 +1,92 @@
+"""Cards for a rich console: text alone, nothing in it is read as markup; drawn short, a card is a glance."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from checkpointers.show.cards import Block, Card, Chip, Code, Edit, Meter, Picture, Rows, Values, Words
+from checkpointers.show.text import amount, brief, clipped, first, short, visible
+
+_STYLES: Final = {"good": "green", "wait": "yellow", "bad": "red", "plain": "dim"}
+CELL: Final = 160
+WHOLE: Final = 4_000
+PARTS: Final = 12
+
+
+def rich_of(card: Card) -> Panel:
+    """Draw a card."""
+    title = Text.assemble((f"{clipped(card.kind, 40)} " if card.kind else "", "dim"), (clipped(card.title, 80), "bold"))
+    if card.status:
+        title = Text.assemble(title, "  ", _chip(Chip(card.status)))
+    return Panel(Group(*_inside(card)), title=title, title_align="left", border_style="dim", expand=False)
+
+
+def _inside(card: Card) -> list[Any]:
+    facts = [Text.assemble((f"{name} ", "dim"), _cell(value)) for name, value in card.facts if value not in (None, "")]
+    note = [Text(clipped(card.note, CELL), "dim")] if card.note else []
+    return [
+        *note,
+        *([Text("   ").join(facts)] if facts else []),
+        *(part for block in card.blocks for part in _block(block)),
+    ]
+
+
+def _block(block: Block) -> list[Any]:
+    if isinstance(block, Card):
+        return [rich_of(block)]
+    if isinstance(block, Picture):
+        return [Text(line) for line in block.lines]
+    if isinstance(block, Meter):
+        return [Text(f"{block.label} {block.used:,.0f} of {block.limit:,.0f} {block.unit}", "dim")]
+    label = [Text(block.label, "dim bold")] if block.label else []
+    if isinstance(block, Words):
+        return [*label, Padding(Text(brief(block.text)), (0, 0, 0, 2))] if not block.folded else []
+    return [*label, _table(block)] if not block.folded else []
+
+
+def _table(block: Rows | Values) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=isinstance(block, Rows) and any(block.head), header_style="dim")
+    for name in block.head if isinstance(block, Rows) else ("", ""):
+        table.add_column(Text(name), overflow="fold")
+    rows = [list(row) for row in block.rows] if isinstance(block, Rows) else _named(block.value)
+    cell = _whole if isinstance(block, Values) and block.wide else _cell
+    for row in rows:
+        table.add_row(*map(cell, row))
+    if isinstance(block, Rows) and block.hidden:
+        table.add_row(Text(f"… {block.hidden:,} more", "dim"))
+    return table
+
+
+def _named(value: Any) -> list[list[Any]]:
+    if isinstance(value, dict):
+        more = [["…", f"{len(value) - PARTS:,} more"]] if len(value) > PARTS else []
+        return [*([short(name, 40), part] for name, part in first(value, PARTS)), *more]
+    return [["", value]]
+
+
+def _whole(value: Any) -> Text:
+    """Show what a person decides about: text as it is, and exactly how much of it is not shown."""
+    if not isinstance(value, str):
+        return _cell(value)
+    hidden = len(value) - WHOLE
+    return Text(visible(value[:WHOLE]) + (f" … {amount(hidden, 'character')} more" if hidden > 0 else ""))
+
+
+def _cell(value: Any) -> Text:
+    if isinstance(value, Chip):
+        return _chip(value)
+    if isinstance(value, Code):
+        return Text(clipped(value.text, CELL), "cyan")
+    if isinstance(value, Edit):
+        return Text.assemble((clipped(value.before, CELL), "red strike"), " → ", (clipped(value.after, CELL), "green"))
+    return Text(short(value, CELL))
+
+
+def _chip(chip: Chip) -> Text:
+    return Text(f"{chip.sign} {clipped(chip.word, 40)}".strip(), _STYLES[chip.tone])

@@ -1,0 +1,1 @@
+"""What runs, reviews, timelines and agents show of themselves; drawn by `checkpointers.show`."""
