@@ -21,6 +21,10 @@ def _names(event: object) -> tuple[str, ...]:
     return getattr(type(event), "__match_args__", ())
 
 
+def _said(value: object) -> str:
+    return repr(value) if isinstance(value, Shows) else repr(short(value))
+
+
 class _Told(Shows):
     """What all events have in common: how they look."""
 
@@ -28,7 +32,7 @@ class _Told(Shows):
 
     def __repr__(self) -> str:
         """Say it in a few lines."""
-        told = ", ".join(f"{name}={short(getattr(self, name))!r}" for name in _names(self) if name != "patch")
+        told = ", ".join(f"{name}={_said(getattr(self, name))}" for name in _names(self) if name != "patch")
         return brief(f"{type(self).__name__}({told})")
 
     def _card(self) -> Card:

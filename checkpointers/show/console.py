@@ -28,7 +28,11 @@ def rich_of(card: Card) -> Panel:
 
 
 def _inside(card: Card) -> list[Any]:
-    facts = [Text.assemble((f"{name} ", "dim"), _cell(value)) for name, value in card.facts if value not in (None, "")]
+    facts = [
+        Text.assemble((f"{clipped(name, 40)} ", "dim"), _cell(value))
+        for name, value in card.facts
+        if value not in (None, "")
+    ]
     note = [Text(clipped(card.note, CELL), "dim")] if card.note else []
     return [
         *note,
@@ -41,10 +45,10 @@ def _block(block: Block) -> list[Any]:
     if isinstance(block, Card):
         return [rich_of(block)]
     if isinstance(block, Picture):
-        return [Text(line) for line in block.lines]
+        return [Text(visible(line[:CELL])) for line in block.lines]
     if isinstance(block, Meter):
-        return [Text(f"{block.label} {block.used:,.0f} of {block.limit:,.0f} {block.unit}", "dim")]
-    label = [Text(block.label, "dim bold")] if block.label else []
+        return [Text(clipped(f"{block.label} {block.used:,.0f} of {block.limit:,.0f} {block.unit}", CELL), "dim")]
+    label = [Text(clipped(block.label, CELL), "dim bold")] if block.label else []
     if isinstance(block, Words):
         return [*label, Padding(Text(brief(block.text)), (0, 0, 0, 2))] if not block.folded else []
     return [*label, _table(block)] if not block.folded else []
@@ -53,7 +57,7 @@ def _block(block: Block) -> list[Any]:
 def _table(block: Rows | Values) -> Table:
     table = Table(box=None, pad_edge=False, show_header=isinstance(block, Rows) and any(block.head), header_style="dim")
     for name in block.head if isinstance(block, Rows) else ("", ""):
-        table.add_column(Text(name), overflow="fold")
+        table.add_column(Text(clipped(name, CELL)), overflow="fold")
     rows = [list(row) for row in block.rows] if isinstance(block, Rows) else _named(block.value)
     cell = _whole if isinstance(block, Values) and block.wide else _cell
     for row in rows:

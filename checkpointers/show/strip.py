@@ -17,6 +17,7 @@ from checkpointers.show.text import amount, clipped, lasted, redacted
 Kind = Literal["input", "node", "tool", "review", "failure", "change"]
 DRAWN: Final = 1_000
 LONGEST: Final = 2_000
+LETTERS: Final = 14
 LETTER: Final = 6.2
 BREAK: Final = 40.0
 LANE: Final = 26.0
@@ -70,7 +71,7 @@ def picture_of(marks: Sequence[Mark]) -> Picture:
     plan = _planned(shown)
     parts = joined(
         _phases(shown, plan), _links(shown, plan), _bars(shown, plan), _breaks(plan),
-        *(_mark(mark, plan, room=90 if len(shown) <= 300 else 40) for mark in shown), _axis(shown, plan),  # noqa: PLR2004
+        *(_mark(mark, plan, room=90 if len(shown) <= 300 else 30) for mark in shown), _axis(shown, plan),  # noqa: PLR2004
     )  # fmt: skip
     words = f"{amount(len(shown), 'step')} in {amount(len(set(plan.lane.values())), 'branch')}"
     svg = tag("svg", tag("title", words), parts, width=plan.width, height=plan.height, role="img",
@@ -97,7 +98,7 @@ def _planned(marks: Sequence[Mark]) -> _Plan:
     top = BAND + 6 if any(mark.phase for mark in marks) else 2
     bars = top + LANE * (max(lane.values(), default=0) + 1) + 4
     names = max((len(mark.name) for mark in marks), default=0) if len(marks) <= ROOMY else 0
-    room = (BARS if any(mark.tokens for mark in marks) else 0) + 18 + min(names, 14) * LETTER * 0.87
+    room = (BARS if any(mark.tokens for mark in marks) else 0) + 18 + min(names, LETTERS) * LETTER * 0.87
     return _Plan(x, lane, breaks, column, here + LEFT + 24, top, bars, bars + room)
 
 
@@ -183,8 +184,8 @@ def _thousands(number: int) -> str:
 
 def _mark(mark: Mark, plan: _Plan, *, room: int) -> Html:
     x, column = plan.x[mark.number], plan.column
-    hit = tag("rect", x=x - column / 2, y=0, width=column, height=plan.bars + BARS - 4, cls="x")
-    told = f"@{mark.number} {mark.name} {clipped(redacted(mark.told[:LONGEST]), room)}".strip()
+    hit = tag("path", d=f"M{x - column / 2:g} 0h{column:g}v{plan.bars + BARS - 4:g}h-{column:g}z", cls="x")
+    told = f"@{mark.number} {clipped(mark.name, room // 2)} {clipped(redacted(mark.told[:LONGEST]), room)}".strip()
     if mark.tokens:
         told += f" · {amount(mark.tokens, 'token')}"
     return tag("g", tag("title", told), hit, _shape(mark.kind, x, plan.y(mark.number), min(5.5, column * 0.36)))
@@ -217,7 +218,7 @@ def _axis(marks: Sequence[Mark], plan: _Plan) -> Html:
         if mark.number % every == 0 or (roomy and every == 1):
             drawn.append(tag("text", str(mark.number), x=x, y=foot + 10, text_anchor="middle"))
         if roomy and mark.name:
-            name, y = clipped(mark.name, 14), foot + 20
+            name, y = clipped(mark.name, LETTERS), foot + 20
             drawn.append(
                 tag("text", name, transform=f"rotate(-60 {x + 4:g} {y:g})", x=x + 4, y=y, text_anchor="end", cls="t")
             )

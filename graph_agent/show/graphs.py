@@ -15,6 +15,7 @@ END: Final = "__end__"
 ENDS: Final = {START: "start", END: "end"}
 MANY: Final = 0.5
 FEW: Final = 5
+MOST: Final = 150
 Edges = Sequence[tuple[str, str]]
 
 
@@ -38,6 +39,8 @@ def shape_of(graph: Any, sent: Edges = ()) -> Shape:
 
 def shaped(names: Sequence[str], edges: Edges) -> Shape:
     """Choose what to draw: each node keeps a way in and a way out, the ways of crowded nodes are left out."""
+    names, left = _fewer(names)
+    edges = [edge for edge in edges if edge[0] in names and edge[1] in names] if left else edges
     inner = [name for name in names if name not in ENDS]
     apart = tuple(name for name in inner if _stands_apart(name, inner, edges))
     crowded = [end for end in ENDS if sum(end in edge for edge in edges) >= FEW]
@@ -46,9 +49,15 @@ def shaped(names: Sequence[str], edges: Edges) -> Shape:
     drawn += _needed([name for name in names if name not in apart], drawn, ways)
     order = {name: place for place, name in enumerate(names)}
     nodes = tuple(name for name in names if name not in apart)
-    return Shape(
-        nodes, sorted(drawn, key=lambda one: (order[one[0]], order[one[1]])), apart, _told(names, edges, drawn, apart)
-    )
+    told = _told(names, edges, drawn, apart) + ((f"{left:,} more nodes",) if left else ())
+    return Shape(nodes, sorted(drawn, key=lambda one: (order[one[0]], order[one[1]])), apart, told)
+
+
+def _fewer(names: Sequence[str]) -> tuple[Sequence[str], int]:
+    """Take no more nodes than anybody can look at."""
+    inner = [name for name in names if name not in ENDS]
+    kept = {*inner[:MOST], *ENDS}
+    return [name for name in names if name in kept], max(0, len(inner) - MOST)
 
 
 def _stands_apart(name: str, inner: Sequence[str], edges: Edges) -> bool:
@@ -56,7 +65,8 @@ def _stands_apart(name: str, inner: Sequence[str], edges: Edges) -> bool:
     ways = [(a, b) for a, b in edges if a in inner and b in inner and a != b]
     mutual = {a for a, b in ways if b == name and (name, a) in ways}
     others = {one for edge in ways if name not in edge for one in edge}
-    return len(mutual) >= max(FEW - 1, MANY * len(inner)) and others >= {*inner} - {name}
+    known = {one for edge in ways for one in edge}
+    return len(mutual) >= max(FEW - 1, MANY * len(known)) and others >= known - {name}
 
 
 def _needed(names: Sequence[str], drawn: Edges, edges: Edges) -> list[tuple[str, str]]:
