@@ -7,11 +7,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from checkpointers.comparing import Comparison, compare_runs, diff_of
 from checkpointers.diffing import Diff, Kind, kind_of, same, told
 from checkpointers.errors import HistoryError, UnknownPathError, UnknownStepError
+from checkpointers.exporting import as_document, as_markdown, as_python, as_text
 from checkpointers.logs import Line, log
 from checkpointers.news import news_of
 from checkpointers.paths import ABSENT, Part, look, near, parse
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from checkpointers.show.cards import Card
 
 SHOWN = 5
+Form = Literal["json", "markdown", "python"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,22 @@ class History(Shows):
         chain = [self.step_type(self._timeline, info) for info in reversed(self._timeline.ancestry())]
         place = bisect_left(range(len(chain)), x=True, key=lambda index: bool(predicate(chain[index])))
         return chain[place] if place < len(chain) else None
+
+    def export(self, form: Form = "json", *, redact: bool = True, step: int = -1) -> str:
+        """Hand the thread on: as "json", which `import_thread` takes, as "markdown" for a model, or as "python".
+
+        The Python code makes the state of one `step` again. Secrets are taken out, by the names of their keys and by
+        what they look like, unless `redact` is false; what garbles a screen is written by its number.
+        """
+        if form == "markdown":
+            return as_markdown(list(self), thread=self.thread, redact=redact)
+        if form == "python":
+            return as_python(self[step], redact=redact)
+        if form != "json":
+            raise HistoryError(f"there is no export as {form!r}; there are json, markdown, python")
+        timeline = self._timeline
+        steps = list(self)
+        return as_text(as_document(steps, timeline.serde, thread=self.thread, ns=timeline.ns, redact=redact))
 
     def _like(self, prefix: str) -> list[str]:
         return [own for own in self._timeline.by_id if prefix and own.startswith(prefix)]

@@ -16,6 +16,7 @@ from checkpointers.timeline import Timeline
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointTuple
 
     from checkpointers.show.cards import Card
     from checkpointers.threads import StepInfo
@@ -101,6 +102,21 @@ class Step(Shows):
     def errors(self) -> list[Any]:
         """The failures of tasks that ran from here, as stored."""
         return [value for _, channel, value in self.pending if channel == "__error__"]
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the checkpoint that this one was made from, stored or not."""
+        return self._info.parent_id
+
+    @property
+    def stored(self) -> CheckpointTuple:
+        """All that LangGraph stored of it."""
+        return self._timeline.tuple_of(self._info)
+
+    @property
+    def serde(self) -> Any:
+        """What its saver writes values with."""
+        return self._timeline.serde
 
     @property
     def pending(self) -> list[tuple[str, str, Any]]:

@@ -59,6 +59,11 @@ class Timeline:
         """The saver if it is one of ours, which know more."""
         return self._saver if isinstance(self._saver, Saver) else None
 
+    @property
+    def serde(self) -> Any:
+        """What the saver writes values with."""
+        return self._saver.serde
+
     def parent(self, info: StepInfo) -> StepInfo | None:
         """Give the step that this one was made from, None if it is the first or the parent is not stored."""
         return self.by_id.get(info.parent_id) if info.parent_id else None

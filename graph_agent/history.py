@@ -170,8 +170,9 @@ class Timeline(History):
         decision = next(one for one in moment.decisions if one.get("saw"))
         items, missing = left_out(moment.values if saw.view is None else saw.view, saw.items, decision["node"])
         missing = missing if saw.view is not None else []
-        name = str(decision["id"])
-        return Context(name, saw.messages, items, missing, saw.left_out, saw.left_out_bytes, saw.budget, saw.exact)
+        return Context(
+            decision["id"], saw.messages, items, missing, saw.left_out, saw.left_out_bytes, saw.budget, saw.exact
+        )
 
     def _calls(self) -> list[tuple[int, list[Mapping[str, Any]]]]:
         chain = [step for step in self[-1].ancestry if step.rewrote("calls")]

@@ -1,0 +1,124 @@
+"""A thread handed on: as JSON that can be imported, as Markdown for a model, as Python that makes a state again.
+
+The JSON document: "format" and "version"; "thread", "ns", "redacted"; "steps", oldest first, each with "step" (its
+number), "id", "parent" (an id), "source" and "nodes" (to be read), "checkpoint" (the clock and what else LangGraph
+keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or "patch", the RFC 6902 patch that
+makes them of those of the parent, which then stands before it; "writes", each [task, channel, value]. Values are
+spelled as `spelling` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pprint import pformat
+from typing import TYPE_CHECKING, Any, Final
+
+from checkpointers.diffing import Diff, compare
+from checkpointers.patching import patch
+from checkpointers.plain import as_json, visible
+from checkpointers.redacting import REDACTED, is_secret, redacted
+from checkpointers.spelling import cleaned, spelled
+from checkpointers.step import Step
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+FORMAT: Final = "checkpointers.thread"
+VERSION: Final = 1
+_APART: Final = ("channel_values", "channel_versions", "versions_seen", "id")
+LONGEST: Final = 2_000
+
+
+def as_document(steps: list[Step], serde: SerializerProtocol, *, thread: str, ns: str, redact: bool) -> dict[str, Any]:
+    """Give a thread as JSON, all of it."""
+    inner = getattr(serde, "serde", serde)  # of one that encrypts: what is exported is not
+    states: dict[str, Any] = {}
+    told = [_step(step, inner, states, redact=redact) for step in steps]
+    return {"format": FORMAT, "version": VERSION, "thread": thread, "ns": ns, "redacted": redact, "steps": told}
+
+
+def _step(step: Step, serde: SerializerProtocol, states: dict[str, Any], *, redact: bool) -> dict[str, Any]:
+    found = step.stored
+
+    def told(name: str, value: Any) -> Any:
+        spelling = spelled(value, serde)
+        return cleaned(spelling, secret=is_secret(name)) if redact else spelling
+
+    checkpoint: Mapping[str, Any] = {**found.checkpoint}
+    state = {name: told(name, value) for name, value in checkpoint["channel_values"].items()}
+    states[step.id] = state
+    before = states.get(step.parent_id or "")
+    return {
+        "step": step.number, "id": step.id, "parent": step.parent_id, "source": step.source, "nodes": list(step.nodes),
+        "checkpoint": {name: value for name, value in checkpoint.items() if name not in _APART},
+        "versions": dict(checkpoint["channel_versions"]), "seen": checkpoint["versions_seen"],
+        "metadata": {name: told(name, value) for name, value in found.metadata.items()},
+        **({"state": state} if before is None else {"patch": patch(before, state)}),
+        "writes": [[task, channel, told(channel, value)] for task, channel, value in step.pending],
+    }  # fmt: skip
+
+
+def as_text(document: Any) -> str:
+    """Write JSON so that nothing in it garbles a screen."""
+    return visible(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def as_markdown(steps: list[Step], *, thread: str, redact: bool) -> str:
+    """Write what each step changed, for a model to read: values in fences that nothing in them ends."""
+    return "\n".join(
+        [f"# Thread {_code(thread)}", "", *(line for step in steps for line in _told(step, redact=redact))]
+    )
+
+
+def _told(step: Step, *, redact: bool) -> Iterator[str]:
+    who = ", ".join(step.nodes) or step.source
+    yield f"## {_code(str(step))} {_code(who)} {step.status} {step.at:%Y-%m-%d %H:%M:%S}"
+    changes = Diff("", "", tuple(compare(dict(step.before), dict(step.values)))).changes
+    shown = [_line(change.kind, change.path, change.after, redact=redact) for change in changes]
+    shown += [_line("error", "", error, redact=redact) for error in step.errors]
+    shown += [_line("asked", "", asked, redact=redact) for asked in step.interrupts]
+    text = "\n".join(shown) or "(nothing changed)"
+    fence = "`" * max(3, _longest(text) + 1)
+    yield from (fence, text, fence, "")
+
+
+def _line(kind: str, path: str, value: Any, *, redact: bool) -> str:
+    told = as_json(value)
+    if redact:
+        told = redacted(told, secret=any(map(is_secret, path.split("."))))
+    text = json.dumps(told, ensure_ascii=False)
+    more = f"… ({len(text) - LONGEST} more characters)" if len(text) > LONGEST else ""
+    return visible(f"{kind} {path}: {text[:LONGEST]}{more}")
+
+
+def _longest(text: str) -> int:
+    runs = [len(run) for run in "".join(c if c == "`" else " " for c in text).split()]
+    return max(runs, default=0)
+
+
+def _code(text: str) -> str:
+    """Write a name in the middle of a line; it cannot end the code that it stands in."""
+    name = visible(text).replace("\n", "\\n").replace("`", "'")
+    return f"`{name}`"
+
+
+def as_python(step: Step, *, redact: bool) -> str:
+    """Write code that makes the state of a step again: plain values as they are, others for the serializer."""
+    lines, imports = [], False
+    for name, value in step.values.items():
+        spelling = spelled(value, getattr(step.serde, "serde", step.serde))
+        spelling = cleaned(spelling, secret=is_secret(name)) if redact else spelling
+        plain = json.dumps(spelling).count('"$') == 0
+        code = pformat(spelling, width=100, sort_dicts=False)
+        imports = imports or not plain
+        lines.append(f"state[{name!r}] = {code if plain else f'read({code}, serde)'}")
+    head = [
+        "from checkpointers import StrictSerializer",
+        "from checkpointers.spelling import read",
+        "",
+        "serde = StrictSerializer()  # types=[…] of your own",
+    ] * imports
+    return "\n".join(
+        [f"# The state of {str(step)!a}{f', secrets as {REDACTED!r}' * redact}.", *head, "state = {}", *lines, ""]
+    )

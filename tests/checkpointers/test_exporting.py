@@ -1,0 +1,150 @@
+"""A thread handed on and taken in: equal step for step; without its secrets; nothing in it garbles or runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from checkpointers import CheckpointerError, History, HistoryError, Saver, SqliteSaver, ThreadExistsError
+from checkpointers.importing import import_thread
+from checkpointers.redacting import REDACTED, is_secret, redacted, redacted_text
+from checkpointers.spelling import read, spelled
+from checkpointers.strict import StrictSerializer
+from tests.checkpointers.graphs import DeltaState, config, loop, review
+from tests.checkpointers.test_history import any_saver, forked  # noqa: F401  a fixture
+from tests.checkpointers.test_storage import put
+from tests.checkpointers.wild import TYPES, difference, values
+
+
+def told(history: History) -> list[Any]:
+    """Give all that a history says of each step."""
+    return [
+        [step.id, step.parent, step.source, step.status, step.nodes, dict(step.values), dict(step.metadata),
+         step.at, step.stored.checkpoint["channel_versions"], step.stored.checkpoint["versions_seen"], step.pending]
+        for step in history
+    ]  # fmt: skip
+
+
+def test_a_thread_comes_back_step_for_step(any_saver: Any, saver: Saver) -> None:  # noqa: F811
+    """Exported from any saver, imported into ours and into another: equal, and it goes on."""
+    forked(any_saver)
+    loop(any_saver, DeltaState).invoke({"until": 6, "n": 0}, config("d"))
+    review(any_saver).invoke({}, config("r"))
+    for thread in ("t", "d", "r"):
+        history = History(any_saver, thread)
+        data = history.export("json", redact=False)
+        forks = thread == "t" and isinstance(any_saver, Saver)
+        if forks:  # whose versions are numbers: another saver would mix the branches up
+            with pytest.raises(HistoryError, match="on two branches"):
+                import_thread(InMemorySaver(), data)
+        for into in [saver] if forks else [saver, InMemorySaver()]:
+            assert import_thread(into, data, thread=f"{thread}2") == f"{thread}2"
+            again = History(into, f"{thread}2")
+            assert difference(told(again), told(history)) is None
+    with pytest.raises(ThreadExistsError):
+        import_thread(saver, data, thread="r2")
+    asked = History(saver, "r2")[-1].interrupts
+    assert (
+        review(saver).invoke(Command(resume={one.id: "yes" for one in asked}), config("r2"))["answers"] == ["yes"] * 2
+    )
+    log = loop(saver, DeltaState).invoke({"until": 8}, config("d2"))["log"]
+    assert [one["id"] for one in log] == list(range(8))
+
+
+@given(values)
+def test_any_value_is_spelled_and_read(value: Any) -> None:
+    """Law: a value as JSON is the value."""
+    serde = StrictSerializer(TYPES)
+    stored = serde.loads_typed(serde.dumps_typed(value))
+    spelling = json.loads(json.dumps(spelled(value, serde), allow_nan=False))
+    assert difference(read(spelling, serde), stored) is None
+
+
+def test_what_is_no_export_is_refused(saver: Saver) -> None:
+    """Another document, another serializer's bytes, a type that is not listed: refused."""
+    for data in ("{}", "[]", {"format": "checkpointers.thread", "version": 1, "thread": "t", "ns": "", "steps": [{}]}):
+        with pytest.raises(HistoryError, match="no thread that was exported"):
+            import_thread(saver, data)
+    with pytest.raises(HistoryError, match="another serializer, as 'pickle'"):
+        read({"$stored": ["pickle", "gASVAA=="]}, saver.serde)
+    with pytest.raises(HistoryError, match="no value as it is exported"):
+        read({"$nothing": 1}, saver.serde)
+    gadget = {"$object": [0, ["os", "system", "true"]]}
+    with pytest.raises(CheckpointerError, match="os.system"):
+        read(gadget, saver.serde)
+
+
+SECRETS = {
+    "password": "hunter2 hunter2",
+    "nested": {
+        "apiKey": "abcdef-ghij",
+        "headers": [{"Authorization": "Bearer abcdefghijklmn"}],
+        "access_token": 123456,
+    },
+    "text": "use sk-proj-abcdefghijklmnop1234 or ghp_abcdefghijklmnopqrstuvwx, postgres://ada:lovelace@host/db",
+    "json": '{"password": "two words", "user": "ada"} token=qwertyuiop',
+}
+
+
+def test_secrets_are_taken_out() -> None:
+    """By name and by look, in every form, unless asked not to; what is no secret stays."""
+    saver = InMemorySaver()
+    put(saver, {**SECRETS, "usage": {"llm_tokens": 7, "token_count": 8}})
+    history = History(saver, "t")
+    hidden = ("hunter2", "abcdef", "123456", "ghp_abc", "lovelace", "two words", "qwertyuiop")
+    for form in ("json", "markdown", "python"):
+        clean, whole = history.export(form), history.export(form, redact=False)
+        assert [word for word in hidden if word in clean] == [], form
+        assert [word for word in hidden if word not in whole] == [], form
+        assert REDACTED in clean
+        assert "ada" in clean
+        assert '"llm_tokens": 7' in clean.replace("'", '"')
+    assert redacted({"tokens": "a b", "secret": {"x": [1, None]}}) == {
+        "tokens": "a b",
+        "secret": {"x": [REDACTED, None]},
+    }
+    assert [name for name in ("token", "csrfToken", "API_KEY", "X-Api-Key", "tokens", "key", "tokenizer") if is_secret(name)] == [
+        "token", "csrfToken", "API_KEY", "X-Api-Key",
+    ]  # fmt: skip
+    assert redacted_text("the token is a word; keys: 3") == "the token is a word; keys: 3"
+
+
+def test_hostile_texts_are_shown_not_sent() -> None:
+    """Controls, turned text, fences: none leaves as it is, in any form."""
+    saver = InMemorySaver()
+    text = "\x1b[31m\u202eevil\x00\u200b ```\n# not a heading\n````` end\x9b"
+    put(saver, {"x": text, "list": [text]})
+    for form in ("json", "markdown", "python"):
+        out = History(saver, "t").export(form)
+        assert not [c for c in "\x1b\u202e\x00\u200b\x9b" if c in out], form
+        out.encode()
+    lines = History(saver, "t").export("markdown").splitlines()
+    assert lines.count("``````") == 2
+    assert "# not a heading" not in lines
+    assert json.loads(History(saver, "t").export())["steps"][0]["state"]["x"] == text
+
+
+def test_python_makes_the_state_again(any_saver: Any) -> None:  # noqa: F811
+    """The code runs and gives what the step has."""
+    forked(any_saver)
+    history = History(any_saver, "t")
+    for number in (1, 4, -1):
+        names: dict[str, Any] = {}
+        exec(history.export("python", step=number, redact=False), names)
+        assert difference(names["state"], dict(history[number].values)) is None
+    with pytest.raises(HistoryError, match="there is no export as 'html'"):
+        history.export("html")
+
+
+def test_markdown_says_what_each_step_changed() -> None:
+    """A heading for each step, a line for each change."""
+    with SqliteSaver.open(":memory:") as saver:
+        loop(saver).invoke({"until": 2, "n": 0}, config())
+        lines = History(saver, "t").export("markdown").splitlines()
+    assert [line.split(" ")[1] for line in lines if line.startswith("## ")] == [f"`t@{n}`" for n in range(1, 5)]
+    assert "changed n: 1" in lines
