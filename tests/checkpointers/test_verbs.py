@@ -214,8 +214,6 @@ def test_lanes_never_cross(parents: list[int]) -> None:
             assert at.origin in (None, parent)
             assert at.origin is None or at.lane in laid[parent].branches
             assert all(at.lane in laid[between].passing for between in range(parent + 1, row))
-    for count in range(len(steps)):
-        assert [at.lane for at in lanes(steps[:count])][: count // 2] == [at.lane for at in laid][: count // 2] or count
 
 
 def test_a_log_with_lanes(any_saver: Any) -> None:  # noqa: F811
@@ -268,4 +266,4 @@ def test_each_stored_value_is_read_once(saver: Saver) -> None:
     saver.serde.loads_typed = lambda data: sizes.append(len(data[1])) or load(data)
     saver._codec = None
     assert len(History(saver, "t").grep("entry", where="state")) == 60
-    assert sum(sizes) < 60 * 1_000
+    assert 60 * 72 < sum(sizes) < 60 * 1_000
