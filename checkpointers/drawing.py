@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 LISTED: Final = 12
 WHEN: Final = "%Y-%m-%d %H:%M:%S"
-STEPS: Final = 500
 Told = Callable[[StepInfo], Mapping[str, Any]]
 
 
@@ -86,18 +85,18 @@ def _newest(timeline: Timeline, marks: list[Mark]) -> Rows:
     return Rows("newest steps", ("step", "at", "node", "status", ""), rows, older, "step", folded=True)
 
 
-def step_card(step: Step) -> Card:
-    """Show a step: what it changed first, then all that there is."""
-    wrote = step.wrote
+def step_card(step: Step, wrote: Mapping[str, Any] | None = None) -> Card:
+    """Show a step: what it changed first, then all that there is; `wrote` is that, where it is known already."""
+    wrote = step.wrote if wrote is None else wrote
     facts = (
-        ("at", f"{step.at:{WHEN}}"), ("made by", ", ".join(step.nodes) or step.source),
-        ("from", f"@{step.parent}" if step.parent else None), ("checkpoint", step.id),
+        ("at", f"{step.at:{WHEN}}"), ("from", f"@{step.parent}" if step.parent else None), ("checkpoint", step.id),
     )  # fmt: skip
+    made_by = ", ".join(nodes_at(step._timeline, step._info)) or step.source  # noqa: SLF001  a part of it, as above
     return Card(str(step), "step", step.status, facts, some(
         *_troubles(step),
         Values("wrote", wrote) if wrote else Words("", "nothing of the state changed"),
         state_block(step.values),
-    ))  # fmt: skip
+    ), f"made by {made_by}")  # fmt: skip
 
 
 def _troubles(step: Step) -> list[Words | Values]:
@@ -117,7 +116,7 @@ def export_html(history: History, path: str | Path | None = None, *, redact: boo
 
     What looks like a secret is left out, unless `redact` is false.
     """
-    steps = list(history)[-STEPS:]
+    steps = list(history)
     cards = [history._card, *(step._card for step in reversed(steps))]  # noqa: SLF001  what shows itself
     page = page_of(f"{history.thread}: {amount(len(history), 'step')}", cards, redact=redact)
     if path is not None:

@@ -12,6 +12,7 @@ from checkpointers.show.style import PAGE, style
 from checkpointers.show.text import REDACTED, amount, clipped, first, is_secret, redacted, short
 
 ROOM: Final = 120_000
+PAGE_ROOM: Final = 4_000_000
 LINE: Final = 240
 SMALL: Final = 32
 WHOLE: Final = 2_000
@@ -27,15 +28,14 @@ def html_of(card: Card) -> str:
     return tag("div", tag("style", Html(style())), Writer().card(card), cls="ckpt")
 
 
-def page_of(title: str, cards: list[Callable[[], Card]], *, redact: bool = True, room: int = 4_000_000) -> str:
+def page_of(title: str, cards: list[Callable[[], Card]], *, redact: bool = True, room: int = PAGE_ROOM) -> str:
     """Draw cards as one page in one file: the first whole, the others folded; what there is no room for is counted."""
     drawn: list[Html] = []
     for place, make in enumerate(cards):
         if sum(map(len, drawn)) > room:
             drawn.append(tag("p", f"{amount(len(cards) - place, 'step')} more, for which there was no room", cls="n"))
             break
-        card = make()
-        drawn.append(Writer(redact=redact).card(card, folded=place > 0))
+        drawn.append(Writer(redact=redact).card(make(), folded=place > 0))
     head = joined(
         tag("meta", charset="utf-8"), tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width"), tag("title", clipped(title, 120)),
@@ -190,6 +190,8 @@ class Writer:
     def _edit(self, edit: Edit) -> Html:
         """Show what differs of two texts, with a little of what stands around it."""
         before, after = (self._clean(text[:FOLDED]) for text in (edit.before, edit.after))
+        if max(len(before), len(after)) <= SMALL:
+            return tag("span", tag("del", before or "(empty)"), " → ", tag("ins", after or "(empty)"), cls="v")
         head = _common(before, after)
         room = min(len(before), len(after)) - head
         tail = min(room, _common(before[::-1], after[::-1]))

@@ -23,7 +23,7 @@ _RULES: Final = """
 & .h {display:flex;flex-wrap:wrap;gap:4px 10px;align-items:baseline}
 & .h b {font-size:15px;font-weight:650;overflow-wrap:anywhere}
 & .k,& .n {color:var(--dim);font-weight:400}
-& .n {font-size:12px}
+& .n {font-size:12px} & summary>.h {display:inline-flex}
 & .f {display:flex;flex-wrap:wrap;gap:2px 22px;margin:6px 0 2px}
 & .f i,& .l,& dt {font-style:normal;color:var(--dim);font-size:12px}
 & .f span {overflow-wrap:anywhere;min-width:0}

@@ -97,8 +97,9 @@ def timeline_card(timeline: Timeline) -> Card:
 
 def moment_card(moment: Moment) -> Card:
     """Show a step of an agent: what was decided and why, what it changed, what the model had seen."""
-    card, decisions, saw = step_card(moment), moment.decisions, moment.saw
-    patch, failures = moment.patch, moment.patch.get("failures") or ()
+    patch = moment.patch
+    card, decisions, saw = step_card(moment, patch), moment.decisions, moment.saw
+    failures = patch.get("failures") or ()
     rest = {
         key: value for key, value in patch.items() if key not in ("decisions", "failures") and value not in ([], {})
     }
@@ -107,7 +108,7 @@ def moment_card(moment: Moment) -> Card:
         *troubles, *(_decision(one) for one in decisions[:TIPS]), *(_failure(one) for one in failures[:TIPS]),
         Values("wrote", rest) if rest else None if decisions else Words("", "nothing of the state changed"),
         shown_card(saw) if saw else None, state_block(moment.values),
-    ))  # fmt: skip
+    ), card.note)  # fmt: skip
 
 
 def _decision(decision: Mapping[str, Any]) -> Rows:

@@ -25,7 +25,7 @@ from checkpointers import History, Saver
 from checkpointers.drawing import export_html, nodes_at
 from checkpointers.show.cards import Card, Chip, Code, Edit, Rows, Values, Words
 from checkpointers.show.console import rich_of
-from checkpointers.show.drawn import html_of
+from checkpointers.show.drawn import html_of, page_of
 from checkpointers.show.lanes import lanes_of
 from checkpointers.show.strip import Mark, picture_of
 from checkpointers.show.text import brief, clipped, redacted, short, visible
@@ -334,6 +334,9 @@ def test_a_page_is_one_file_without_secrets(make: Callable[..., Agent], tmp_path
     assert "hunter2" in whole
     assert "sk-live-0123456789abcdef" in whole
     assert "hunter2" in Page(history[4]._repr_html_()).text
+    cards = [step._card for step in history]
+    small = Page(page_of("t", cards, room=10).removeprefix("<!doctype html>"))
+    assert f"{len(cards) - 1} steps more, for which there was no room" in small.text
 
 
 @pytest.mark.parametrize(
