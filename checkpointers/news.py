@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from checkpointers.codec import DICT, LIST, SNAPSHOT, Ref, is_recipe, numbers
 from checkpointers.keys import key_of
-from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread, records_of
-from checkpointers.operations.read import Shelf, Wanted, fetch, join, pending_writes
+from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread
+from checkpointers.operations.read import Shelf, Wanted, join, opened
 from checkpointers.paths import id_of
 from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.searching import Place, places
@@ -145,15 +145,6 @@ def _rows(tools: Tools, name: str, ns: str) -> Statements[Elements]:
     if thread is None:
         return Elements(tools, name, {}, {}, Shelf({}, {}))
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step", (thread.key, key_of(ns)))
-    records = yield from records_of(tools, thread, rows)
-    pending = yield from pending_writes(tools, thread, rows, records)
-    wanted = [Wanted(name, r.step, channel, ref) for r in records for channel, ref in r.refs.items()]
-    wanted += [
-        Wanted(name, record.step, write.channel, write.ref)
-        for record, tasks in zip(records, pending, strict=True)
-        for task in tasks
-        for write in task.writes
-    ]
-    shelf = yield from fetch(tools, thread, wanted)
+    records, pending, shelf = yield from opened(tools, thread, rows)
     ids = [record.id for record in records]
     return Elements(tools, name, dict(zip(ids, records, strict=True)), dict(zip(ids, pending, strict=True)), shelf)

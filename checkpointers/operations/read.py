@@ -91,6 +91,17 @@ def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[L
     """Make whole checkpoints of rows: their values and their pending writes, in two requests."""
     if not rows:
         return []
+    records, pending, shelf = yield from opened(tools, thread, rows)
+    return [
+        _loaded(tools, thread, record, unpacked(metadata_of(thread, row)), tasks, shelf)
+        for row, record, tasks in zip(rows, records, pending, strict=True)
+    ]
+
+
+def opened(
+    tools: Tools, thread: Thread, rows: Sequence[Row]
+) -> Statements[tuple[list[Record], list[list[TaskWrites]], Shelf]]:
+    """Open rows of checkpoints: their records, the writes on each, and every element that either needs, each once."""
     records = yield from records_of(tools, thread, rows)
     pending = yield from pending_writes(tools, thread, rows, records)
     name = thread.name
@@ -102,10 +113,7 @@ def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[L
         for write in task.writes
     ]
     shelf = yield from fetch(tools, thread, wanted)
-    return [
-        _loaded(tools, thread, record, unpacked(metadata_of(thread, row)), tasks, shelf)
-        for row, record, tasks in zip(rows, records, pending, strict=True)
-    ]
+    return records, pending, shelf
 
 
 def pending_writes(

@@ -158,10 +158,7 @@ def diff(
         names = ("path", "kind", "before", "after", "index")
         desk.emit([{name: getattr(change, name) for name in names} for change in found])
     elif stat:
-        counts: dict[str, int] = {}
-        for change in found:
-            channel = change.path.partition(".")[0].partition("[")[0]
-            counts[channel] = counts.get(channel, 0) + 1
+        counts = {name: one.added + one.removed + one.changed + one.moved for name, one in found.stat.items()}
         desk.table(("CHANNEL", "CHANGES"), sorted(counts.items(), key=lambda one: -one[1]))
     else:
         print(desk.clean(found))
