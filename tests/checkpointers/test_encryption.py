@@ -393,7 +393,8 @@ def test_a_row_in_clear_among_encrypted_ones_is_refused(sealed: Saver) -> None:
     places = (row["ns"], row["step"], row["id"], row["parent"])
     place = checkpoint_place(key, places, row["at"], flags=row["flags"], metadata=row["metadata"])
     with damaged(sealed, "cp_checkpoints", (row, row | {"body": Digests().seal(place, raw)})):
-        with pytest.raises(IntegrityError, match="not a sealed row"):
+        # A digest in 256 begins as a sealed row does; that one is refused by the cipher itself.
+        with pytest.raises(IntegrityError, match="not a sealed row|seal of the row is broken"):
             sealed.get_tuple(config("a"))
         assert logs(sealed, "b") == [2]
     assert logs(sealed, "a") == [2]
