@@ -32,7 +32,14 @@ SIZES: Final = {"cache.bin": 900_000, "old.log": 400_000, "thesis.txt": 2_000}
 THREAD: Final = "disk"
 
 
-def agent_for(folder: Path, model: Any, *, dies: bool = False) -> Agent:
+def furnish(folder: Path) -> None:
+    """Make the files that take the room."""
+    (folder / "files").mkdir()
+    for file, size in SIZES.items():
+        (folder / "files" / file).write_bytes(b"x" * size)
+
+
+def agent_for(folder: Path, model: Any, *, saver: Any = None, dies: bool = False) -> Agent:
     """Make the agent; `dies` makes the second deletion the end of the process, before it could say that it is done."""
     files, log = folder / "files", folder / "deleted.log"
     log.touch()
@@ -63,7 +70,7 @@ def agent_for(folder: Path, model: Any, *, dies: bool = False) -> Agent:
             os.kill(os.getpid(), signal.SIGKILL)
         return f"deleted {name}"
 
-    return Agent(model, tools=[measure, delete], saver=f"sqlite:///{folder}/agent.db", lease_ttl=3.0)
+    return Agent(model, tools=[measure, delete], saver=saver or f"sqlite:///{folder}/agent.db", lease_ttl=3.0)
 
 
 def script() -> ScriptedModel:
@@ -153,9 +160,7 @@ def main() -> int:
 
 def play(folder: Path, *, ask: bool) -> int:
     """Play the demo in a folder."""
-    (folder / "files").mkdir()
-    for file, size in SIZES.items():
-        (folder / "files" / file).write_bytes(b"x" * size)
+    furnish(folder)
     print(f'"{GOAL}"')
     part(folder, "begin")
     if ask and input("\ndelete them? [y/N] ").strip().lower() not in ("y", "yes"):

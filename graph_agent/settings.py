@@ -1,0 +1,38 @@
+"""What is set from outside: which agent, which model, which database. Read when asked for, never when imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from graph_agent.errors import SetupError
+
+if TYPE_CHECKING:
+    from graph_agent.agent import Agent
+
+APP: Final = "GRAPH_AGENT_APP"
+DB: Final = "GRAPH_AGENT_DB"
+MODEL: Final = "GRAPH_AGENT_MODEL"
+DEFAULT_DB: Final = "agent.db"
+
+
+def database(given: str = "") -> str:
+    """Give the address of the database: as given, else of the environment, else `agent.db` here."""
+    found = given or os.environ.get(DB) or DEFAULT_DB
+    return found if "://" in found else f"sqlite:///{found}"
+
+
+def agent_named(app: str) -> Agent:
+    """Load the agent that `module:name` names; a function makes it."""
+    module, _, name = app.partition(":")
+    if not name:
+        raise SetupError(f"{app!r} names no agent; write module:name, with --app or in {APP}")
+    if os.getcwd() not in sys.path:  # noqa: PTH109  a text is what the path holds
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SetupError(f"the agent {app!r} cannot be loaded: {error}") from error
+    return found() if callable(found) and not hasattr(found, "resume") else found  # type: ignore[no-any-return]
