@@ -2,7 +2,8 @@
 
 The agent frees disk space in a folder made for it. It asks before it deletes; of two deletions one is on record and the
 other is made but not yet on record when the process is killed with SIGKILL; another process takes the thread up by its
-name, finds a deletion that was claimed and never recorded, and asks the tool's probe what became of it.
+name, finds a deletion that was claimed and never recorded, and asks the tool's probe what became of it. What happened
+is then read from the database with the commands that anybody would use.
 """
 
 from __future__ import annotations
@@ -14,35 +15,41 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
 from graph_agent.agent import Agent
-from graph_agent.events import Asked, Event, Finished, Started
+from graph_agent.events import Asked, Event, Finished
 from graph_agent.models import Model
 from graph_agent.nodes.act import DONE
 from graph_agent.patch import Patch
 from graph_agent.run import Run
+from graph_agent.settings import model_name
 from graph_agent.testing import ScriptedModel, calls
 from graph_agent.tools import NOT_DONE, NotDone, tool
 
 GOAL: Final = "I'm out of disk space. Fix it."
+RULE: Final = "never delete anybody's work"
 SIZES: Final = {"cache.bin": 900_000, "old.log": 400_000, "thesis.txt": 2_000}
 THREAD: Final = "disk"
+LEASE: Final = 3.0
+ROUNDS: Final = 6
+LINES: Final = 16
 
 
 def furnish(folder: Path) -> None:
     """Make the files that take the room."""
-    (folder / "files").mkdir()
+    (folder / "files").mkdir(parents=True)
     for file, size in SIZES.items():
         (folder / "files" / file).write_bytes(b"x" * size)
 
 
 def agent_for(folder: Path, model: Any, *, saver: Any = None, dies: bool = False) -> Agent:
-    """Make the agent; `dies` makes the second deletion the end of the process, before it could say that it is done."""
-    files, log = folder / "files", folder / "deleted.log"
-    log.touch()
+    """Make the agent; `dies` makes a deletion the end of the process, before it could say that it is done."""
+    files = folder / "files"
 
     @tool(risk="read_only")
     def measure() -> tuple[str, Patch]:
@@ -59,18 +66,30 @@ def agent_for(folder: Path, model: Any, *, saver: Any = None, dies: bool = False
     @tool(risk="irreversible", once_per=("name",), probe=looked)
     def delete(name: str) -> str:
         """Delete a file of the folder for good."""
-        last = dies and name != "cache.bin"
-        while last and "cache.bin" not in log.read_text():
-            time.sleep(0.01)
+        last = dies and _others_are_gone(folder)
         (files / name).unlink()
-        with log.open("a") as lines:
+        with (folder / "deleted.log").open("a") as lines:
             lines.write(f"{name}\n")
         if last:
             time.sleep(0.5)
             os.kill(os.getpid(), signal.SIGKILL)
         return f"deleted {name}"
 
-    return Agent(model, tools=[measure, delete], saver=saver or f"sqlite:///{folder}/agent.db", lease_ttl=3.0)
+    address = saver or f"sqlite:///{folder}/agent.db"
+    return Agent(model, tools=[measure, delete], saver=address, lease_ttl=LEASE)
+
+
+def _others_are_gone(folder: Path) -> bool:
+    """Let the first deletion that comes be the one that is cut off, once another was made; give whether this is it."""
+    try:
+        (folder / "dying").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    for _ in range(100):
+        if (folder / "deleted.log").exists():
+            break
+        time.sleep(0.01)
+    return True
 
 
 def script() -> ScriptedModel:
@@ -88,17 +107,18 @@ def script() -> ScriptedModel:
 
 
 def model_for() -> Any:
-    """Take the model of `GRAPH_AGENT_MODEL`, say `openai:gpt-5-mini`, else the script; say which."""
-    name = os.environ.get("GRAPH_AGENT_MODEL")
-    chosen = Model(name).chat if name else script()
-    print(f"model: {name or 'a script (set GRAPH_AGENT_MODEL=openai:NAME for a real one)'}")
-    return chosen
+    """Take the model that is set from outside, else the script."""
+    name = model_name()
+    return Model(name).chat if name else script()
 
 
 def tell(event: Event) -> None:
     """Say in a line what happens."""
-    if isinstance(event, Started) and event.tool and event.node == "tool":
-        print(f"  · {event.tool} {dict(event.args)}", flush=True)
+    if isinstance(event, Finished) and event.node == "tool":
+        for call in event.patch.get("calls", ()):
+            rule = call.get("rule", "")
+            first, *more = str(call.get("result") or call["status"]).splitlines()
+            print(f"  · {first}{(more and ' …') or ''}{rule and f': {rule}'}", flush=True)
     elif isinstance(event, Finished) and event.node in ("plan", "act") and event.patch.get("decisions"):
         last = event.patch["decisions"][-1]
         print(f"  {event.node}: {last['why'] if last['chose'] == DONE else last['chose']}", flush=True)
@@ -109,78 +129,116 @@ def tell(event: Event) -> None:
 def begin(folder: Path) -> None:
     """Plan, measure, and ask."""
     agent = agent_for(folder, model_for())
-    for event in agent.stream(GOAL, thread=THREAD, constraints=["never delete anybody's work"]):
+    for event in agent.stream(GOAL, thread=THREAD, constraints=[RULE]):
         tell(event)
     agent.saver.close()
 
 
-def answer(folder: Path, *, dies: bool) -> None:
-    """Approve what is asked, as the person at the keyboard; then go on, unless it is the time to die.
+def go_on(folder: Path, *, dies: bool) -> None:
+    """Approve what is asked, as the person at the keyboard, and go on, unless it is the time to die.
 
     A process that died has its thread until its lease is over: that is waited for.
     """
-    agent = agent_for(folder, script() if not os.environ.get("GRAPH_AGENT_MODEL") else model_for(), dies=dies)
-    run = agent.state(THREAD)
-    approved = [review.id for review in run.reviews]
+    agent = agent_for(folder, model_for(), dies=dies)
+    approved = [review.id for review in agent.state(THREAD).reviews]
     for event in agent.stream_resume(THREAD, approve=approved, by="you", if_busy="enqueue"):
         tell(event)
-    show(agent, agent.state(THREAD))
     agent.saver.close()
 
 
-def show(agent: Agent, run: Run) -> None:
-    """Show how it ended, and what is on record of it."""
-    print(f"\n{run}\n\nwhat happened:")
-    for moment in agent.history(THREAD):
-        chose = "; ".join(one["chose"] for one in moment.decisions) if moment.nodes else moment.source
-        print(f"  {moment!s:9} {', '.join(moment.nodes):14} {chose[:80]}")
-    print("\nwhat it did to the world, by the ledger:")
-    rules = {call["id"]: call.get("rule", "") for call in run.state["calls"]}
-    for effect in agent.effects(THREAD):
-        done, rule = effect.record, rules[effect.record["call"]]
-        print(f"  {effect.status}: {done['tool']} {done['args']}, attempt {done['attempt']}{rule and f': {rule}'}")
-    print("\nwhere the answer comes from:", agent.history(THREAD).blame("answer")[0], sep="\n  ")
+def stands(folder: Path) -> Run:
+    """Give where the thread stands."""
+    agent = agent_for(folder, script())
+    run = agent.state(THREAD)
+    agent.saver.close()
+    return run
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts, each in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="demo", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--yes", action="store_true", help="approve without asking")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="play in this new folder, and leave it there")
     parser.add_argument("--part", choices=["begin", "die", "end"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # the parts write in their order, into a pipe too
     if given.part:
-        begin(given.folder) if given.part == "begin" else answer(given.folder, dies=given.part == "die")
+        begin(given.folder) if given.part == "begin" else go_on(given.folder, dies=given.part == "die")
         return 0
-    with tempfile.TemporaryDirectory(prefix="graph-agent-demo-") as name:
+    if given.keep and (given.keep / "files").exists():
+        parser.error(f"{given.keep} has files already; name a folder that is not there yet")
+    kept = nullcontext(str(given.keep)) if given.keep else tempfile.TemporaryDirectory(prefix="graph-agent-demo-")
+    with kept as name:
         return play(Path(name), ask=not given.yes and sys.stdin.isatty())
 
 
 def play(folder: Path, *, ask: bool) -> int:
-    """Play the demo in a folder."""
+    """Play the demo in a folder; it went well if the thread ended and nothing was deleted twice."""
     furnish(folder)
-    print(f'"{GOAL}"')
+    print(f"model: {model_name() or 'a script (OPENAI_API_KEY, OPENAI_BASE_URL or GRAPH_AGENT_MODEL set another)'}")
+    print(f'\n"{GOAL}"', f"(and: {RULE})")
     part(folder, "begin")
-    if ask and input("\ndelete them? [y/N] ").strip().lower() not in ("y", "yes"):
-        print("nothing was deleted; the thread waits.")
-        return 0
+    run, killed = stands(folder), 0
+    for _ in range(ROUNDS):
+        if not run.reviews:
+            break
+        if ask and input("\ngo ahead? [y/N] ").strip().lower() not in ("y", "yes"):
+            print(f"nothing more is done; the thread waits: {run}")
+            return 0
+        killed = killed or _killed(folder)
+        part(folder, "end")
+        run = stands(folder)
+    print(f"\n{run}\n\nanswer: {run.answer}")
+    told(folder, run)
+    done = (folder / "deleted.log").read_text().split() if (folder / "deleted.log").exists() else []
+    left = sorted(file.name for file in folder.glob("files/*"))
+    print(f"\ndeleted, each once: {', '.join(sorted(done))}; left: {', '.join(left)}")
+    return 0 if run.status == "done" and len(done) == len(set(done)) == len(SIZES) - len(left) else 1
+
+
+def _killed(folder: Path) -> int:
+    """Go on until the process dies, and say so."""
     died = part(folder, "die")
-    print(
-        f"\nthe process died ({signal.Signals(-died).name if died < 0 else died}); another one takes the thread up:\n"
-    )
-    part(folder, "end")
-    done = (folder / "deleted.log").read_text().split()
-    left = [file.name for file in folder.glob("files/*")]
-    print(f"\ndeleted, each once: {', '.join(done)}; left: {', '.join(left)}")
-    return 0 if sorted(done) == ["cache.bin", "old.log"] else 1
+    how = signal.Signals(-died).name if died < 0 else f"exit {died}"
+    print(f"\n  the process died ({how}); another one takes the thread up when its lease is over:\n")
+    return died
 
 
 def part(folder: Path, name: str) -> int:
     """Run one part in a new process."""
     command = [sys.executable, "-m", "graph_agent.demo", "--part", name, "--folder", str(folder)]
     return subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode  # noqa: S603  our own module
+
+
+def told(folder: Path, run: Run) -> None:
+    """Show what is on record of it, with the commands that anybody would use."""
+    chosen = next((one for one in run.state["decisions"] if "delete" in one["chose"]), None)
+    step = next((f"{THREAD}@{one}" for one in _steps_of(folder, chosen)), f"{THREAD}@-1")
+    for words in (["log", THREAD], ["ledger", THREAD], ["blame", THREAD, "answer"], ["context", step]):
+        command = [sys.executable, "-m", "graph_agent", *words, "--db", str(folder / "agent.db")]
+        print(f"\n$ graph-agent {' '.join(words)}")
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  our own module
+        lines = _in_columns((done.stdout or done.stderr).splitlines())
+        print(*(f"  {line[:150]}" for line in lines[:LINES]), sep="\n")
+        if len(lines) > LINES:
+            print(f"  … {len(lines) - LINES} more lines")
+
+
+def _in_columns(lines: list[str]) -> list[str]:
+    """Line up what a pipe is given with tabs."""
+    rows = [line.split("\t") for line in lines]
+    wide = [max(len(row[place]) for row in rows if place < len(row)) for place in range(max(map(len, rows), default=0))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=False)).rstrip() for row in rows]
+
+
+def _steps_of(folder: Path, decision: Any) -> list[int]:
+    """Give the step in which something was decided."""
+    agent = agent_for(folder, script())
+    found = [step.number for step in agent.history(THREAD) if decision in step.decisions]
+    agent.saver.close()
+    return found
 
 
 if __name__ == "__main__":

@@ -16,12 +16,19 @@ APP: Final = "GRAPH_AGENT_APP"
 DB: Final = "GRAPH_AGENT_DB"
 MODEL: Final = "GRAPH_AGENT_MODEL"
 DEFAULT_DB: Final = "agent.db"
+DEFAULT_MODEL: Final = "openai:gpt-5-mini"
+KEYS: Final = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
 
 
 def database(given: str = "") -> str:
     """Give the address of the database: as given, else of the environment, else `agent.db` here."""
     found = given or os.environ.get(DB) or DEFAULT_DB
     return found if "://" in found else f"sqlite:///{found}"
+
+
+def model_name(given: str = "") -> str:
+    """Give the name of the model: as given, else of the environment, else OpenAI's if there is a key or a server."""
+    return given or os.environ.get(MODEL, "") or (DEFAULT_MODEL if any(map(os.environ.get, KEYS)) else "")
 
 
 def agent_named(app: str) -> Agent:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,22 +214,6 @@ def test_public_names_are_there_and_documented() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = graph_agent.Nothing
     assert (Patch().fact("a") | Patch().fact("b")).changes["facts"][1]["text"] == "b"
-
-
-def test_the_demo_loses_nothing() -> None:
-    """`make demo` is killed between an effect and its record, goes on in another process, and deletes each file once."""
-    done = subprocess.run(
-        [sys.executable, "-m", "graph_agent.demo"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False, env={**os.environ, "GRAPH_AGENT_MODEL": ""},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2_000:]
-    before, after = done.stdout.split("the process died (SIGKILL)")
-    assert "· delete {'name': 'cache.bin'}" in before
-    assert "· delete {'name': 'cache.bin'}" not in after
-    assert "disk: done" in after
-    assert "done: delete {'name': 'cache.bin'}, attempt 1\n" in after
-    assert "done: delete {'name': 'old.log'}, attempt 1: its probe found that it was done\n" in after
-    assert "deleted, each once: cache.bin, old.log; left: thesis.txt" in after
 
 
 def test_a_fork_begins_with_what_it_is_told(tmp_path: Path) -> None:
