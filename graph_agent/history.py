@@ -13,7 +13,7 @@ from checkpointers.step import Step
 from graph_agent.artifacts import beginning, wanted, with_texts
 from graph_agent.context import again, digest_of
 from graph_agent.policies import Budget
-from graph_agent.reading import CallRead, Context, ReviewRead, Stats, calls_of, left_out, reviews_of, stats_of
+from graph_agent.reading import CallRead, Context, Prices, ReviewRead, Stats, calls_of, left_out, reviews_of, stats_of
 from graph_agent.slicing import Message
 
 if TYPE_CHECKING:
@@ -146,9 +146,13 @@ class Timeline(History):
         """Give a step by its number, or from the newest back."""
         return cast("Moment", super().__getitem__(number))
 
-    def stats(self) -> Stats:
-        """Give what the thread took: tokens, questions, seconds, tries, failures; by plan step, node and tool."""
-        return stats_of(self[-1].values)
+    def stats(self, prices: Prices | None = None) -> Stats:
+        """Give what the thread took: tokens, questions, seconds, tries, failures; by plan step, node and tool.
+
+        With `prices`, the money for a million tokens in and out of each model, as `{"gpt-5-mini": (0.25, 2.0)}`, what
+        they cost.
+        """
+        return stats_of(self[-1].values, prices or {})
 
     def calls(self) -> list[CallRead]:
         """Give the calls of tools on the way to the newest step, and at which steps each was asked and settled."""

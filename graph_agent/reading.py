@@ -11,12 +11,14 @@ from graph_agent.slicing import Message, utf8_bytes
 from graph_agent.state import OUTSTANDING, total
 
 Record = Mapping[str, Any]
+Prices = Mapping[str, tuple[float, float]]
+MILLION: Final = 1_000_000
 UNREAD: Final = {"plan": ("artifact",)}  # planning does not read how tools were called
 
 
 @dataclass(slots=True)
 class Figures:
-    """What something took: tokens in and out, questions to a model, calls of tools, seconds, tries, failures."""
+    """What something took: tokens in and out, questions to a model, calls of tools, seconds, tries, failures, money."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -25,6 +27,7 @@ class Figures:
     seconds: float = 0.0
     retries: int = 0
     failures: int = 0
+    cost: float = 0.0
 
     def __add__(self, other: Figures) -> Figures:
         """Add what something else took."""
@@ -36,7 +39,8 @@ class Stats:
     """What a thread took, in all, by step of the plan, by node and by tool; "" is what belongs to no plan step.
 
     Seconds of work are counted by node; those of plan steps and tools are of the tools' calls. `tokens` and `llm_calls`
-    are of the budget's counters, which also have what failed questions cost.
+    are of the budget's counters, which also have what failed questions cost. `unpriced` names the models that were
+    asked and have no price: what they took is not in any `cost`.
     """
 
     total: Figures
@@ -45,6 +49,7 @@ class Stats:
     by_step: Mapping[str, Figures]
     by_node: Mapping[str, Figures]
     by_tool: Mapping[str, Figures]
+    unpriced: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +118,11 @@ class Context:
     exact: bool
 
 
-def stats_of(state: Record) -> Stats:
-    """Give what a thread took, from its newest state."""
-    taken = [*map(_decision, state.get("decisions", ())), *map(_call, state.get("calls", ())),
+def stats_of(state: Record, prices: Prices) -> Stats:
+    """Give what a thread took, from its newest state; `prices` are for a million tokens in and out, by model."""
+    asked = [one for one in state.get("decisions", ()) if "saw" in one]
+    unpriced = sorted({str(one.get("model", "")) for one in asked} - prices.keys())
+    taken = [*(_decision(one, prices) for one in state.get("decisions", ())), *map(_call, state.get("calls", ())),
              *map(_failure, state.get("failures", ()))]  # fmt: skip
     usage = state.get("usage", {})
     nodes = _sums(taken, lambda one: one.get("node", "tool"))
@@ -126,13 +133,14 @@ def stats_of(state: Record) -> Stats:
     whole.seconds = total(usage, "wall_time")
     tools = _sums([pair for pair in taken if pair[0].get("tool")], lambda one: one["tool"])
     steps = _sums(taken, lambda one: one.get("step", ""))
-    return Stats(whole, int(total(usage, "llm_tokens")), int(total(usage, "llm_calls")), steps, nodes, tools)
+    return Stats(whole, int(total(usage, "llm_tokens")), int(total(usage, "llm_calls")), steps, nodes, tools, unpriced)
 
 
-def _decision(one: Record) -> tuple[Record, Figures]:
+def _decision(one: Record, prices: Prices) -> tuple[Record, Figures]:
     tokens = one.get("tokens", {})
-    asked = "saw" in one
-    return one, Figures(tokens.get("input", 0), tokens.get("output", 0), int(asked))
+    given, got = tokens.get("input", 0), tokens.get("output", 0)
+    price_in, price_out = prices.get(str(one.get("model", "")), (0.0, 0.0))
+    return one, Figures(given, got, int("saw" in one), cost=(given * price_in + got * price_out) / MILLION)
 
 
 def _call(one: Record) -> tuple[Record, Figures]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from graph_agent import Context as ContextOptions
 from graph_agent.testing import Deliveries, Tries, calls, lookup
 from tests.graph_agent.conftest import Make
@@ -40,6 +42,18 @@ def test_stats(make: Make) -> None:
     for group in (stats.by_step, stats.by_node):
         for name in ("tokens_in", "tokens_out", "llm_calls", "tool_calls", "failures", "retries"):
             assert sum(getattr(one, name) for one in group.values()) == getattr(stats.total, name), name
+
+
+def test_what_it_cost(make: Make) -> None:
+    """With prices for a million tokens, each group adds up to the cost of the whole; a model without one is named."""
+    agent, _ = told(make)
+    history = agent.history("t")
+    free, priced = history.stats(), history.stats({"scripted": (2.0, 10.0), "other": (1.0, 1.0)})
+    assert (free.total.cost, free.unpriced) == (0.0, ["scripted"])
+    assert priced.unpriced == []
+    assert priced.total.cost == pytest.approx((priced.total.tokens_in * 2 + priced.total.tokens_out * 10) / 1e6)
+    for group in (priced.by_step, priced.by_node):
+        assert sum(one.cost for one in group.values()) == pytest.approx(priced.total.cost)
 
 
 def test_calls_and_reviews(make: Make) -> None:
