@@ -125,19 +125,3 @@ def test_invariants_name_tests_that_exist() -> None:
     )
     assert named
     assert named <= defined
-
-
-def test_code_in_the_documents_runs(tmp_path: Path) -> None:
-    """Every Python block of the README and the reference runs, in order, in an empty folder."""
-    for name in ("README.md", "docs/checkpointers.md"):
-        blocks = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
-        assert blocks, name
-        script = tmp_path / "doc.py"
-        script.write_text("\n".join(blocks))
-        folder = tmp_path / name.replace("/", "_")
-        folder.mkdir()
-        code = [sys.executable, "-W", "ignore", str(script)]
-        done = subprocess.run(
-            code, cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, (name, done.stderr[-2_000:])
