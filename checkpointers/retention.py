@@ -59,6 +59,9 @@ class Keep:
         for value in (self.within, self.max_age):
             if value is not None:
                 duration(value)
+        if isinstance(self.pinned, str) or not isinstance(self.pinned, Sequence):
+            msg = f"Keep(pinned={self.pinned!r}) names no steps; write pinned=[3, 'THREAD@5'] (pins of a saver always stay)"
+            raise ValueError(msg)
 
 
 @dataclass(frozen=True, slots=True)

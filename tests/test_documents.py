@@ -127,6 +127,16 @@ def test_links_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in anchors(there.read_text()), (name, target)
 
 
+def test_tests_that_are_named_exist() -> None:
+    """The tests that invariants, findings and threats name are there."""
+    named = {test for name in NAMES for test in re.findall(r"`(test_\w+)`", text_of(name))}
+    code = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    assert len(named) > 100
+    assert named <= set(re.findall(r"^def (test_\w+)", code, re.MULTILINE)) | {
+        path.stem for path in (ROOT / "tests").rglob("test_*.py")
+    }
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_reference_is_what_the_docstrings_say(package: str) -> None:
     """`python -m tests.reference` was run after the last change of a docstring or a signature."""

@@ -114,14 +114,3 @@ def test_files_speak_of_the_product_alone() -> None:
         assert not re.search(r"(^|[\s\"'=(])/(?:work|root|farm)/", text), name
         assert not index.search(text), name
         assert not re.search(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b", text), name
-
-
-def test_invariants_name_tests_that_exist() -> None:
-    """The tests that ARCHITECTURE.md and the findings name exist."""
-    text = (ROOT / "ARCHITECTURE.md").read_text() + (ROOT / "docs" / "findings.md").read_text()
-    named = set(re.findall(r"`(test_\w+)`", text))
-    defined = set(
-        re.findall(r"^def (test_\w+)", "\n".join(p.read_text() for p in (ROOT / "tests").rglob("*.py")), re.MULTILINE)
-    )
-    assert named
-    assert named <= defined

@@ -63,10 +63,13 @@ def test_old_threads_expire_unless_somebody_waits() -> None:
     assert not plan("t", Keep(max_age="30d"), lines, now=NOW, pins=[1]).expired
 
 
-@pytest.mark.parametrize("options", [{"last": -1}, {"within": "soon"}, {"max_age": "1 fortnight"}, {"daily": -2}])
+@pytest.mark.parametrize(
+    "options",
+    [{"last": -1}, {"within": "soon"}, {"max_age": "1 fortnight"}, {"daily": -2}, {"pinned": True}, {"pinned": "t@3"}],
+)
 def test_nonsense_is_refused(options: dict[str, Any]) -> None:
     """A policy that makes no sense is an error before anything is planned."""
-    with pytest.raises(ValueError, match="negative|no duration"):
+    with pytest.raises(ValueError, match="negative|no duration|names no steps"):
         Keep(**options)
 
 
