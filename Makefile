@@ -27,7 +27,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.storage
+	$(BIN)/python -m benchmarks
 
 # What the savers promise, tried many times, a count each; `make test` has bounded forms of it. About half an hour.
 PROOFS ?= crash races faults corrupt canary gadgets fuzz tenants mutants effects
