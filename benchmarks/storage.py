@@ -24,6 +24,7 @@ from typing import Any
 
 MB = 1e6
 OURS = {"sqlite": "official-sqlite", "sqlite-normal": "official-sqlite", "postgres": "official-postgres"}
+LEVEL = 1.05
 PEERS = ["official-sqlite", "official-postgres", "memory", "keeps-nothing", "none"]
 
 
@@ -228,8 +229,20 @@ def report(results: dict[str, list[dict[str, Any]]]) -> str:
                 if name.endswith("_s")
             ]
             lines.append(f"- {key}: {', '.join(parts)}")
+    lines += _behind(middle)
     lines += _exponents(middle)
     return "\n".join(lines)
+
+
+def _behind(middle: dict[str, dict[str, float]]) -> list[str]:
+    """Name what takes longer than with the official saver, the worst first."""
+    found = []
+    for key, m in middle.items():
+        saver, _, rest = key.partition(" · ")
+        peer = middle.get(f"{OURS.get(saver)} · {rest}", {})
+        found += [(m[name] / peer[name], f"{key}, {name[:-2]}") for name in m if name.endswith("_s") and name in peer]
+    told = [f"- {what}: {ratio:.2f}" for ratio, what in sorted(found, reverse=True) if ratio > LEVEL]
+    return ["", f"Where we are not ahead: more than {LEVEL} of the official saver's time, the worst first:", "", *told]
 
 
 def _exponents(middle: dict[str, dict[str, float]]) -> list[str]:
