@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from checkpointers.adopt import Adopted, adopt
+    from checkpointers.adopting import Adopted, adopt
     from checkpointers.diffing import Change, Diff
     from checkpointers.effects import BodyInfo, Entry
     from checkpointers.errors import (
@@ -65,11 +65,11 @@ if TYPE_CHECKING:
     from checkpointers.standing import Holder
     from checkpointers.step import Step
     from checkpointers.strict import Degraded, StrictSerializer
-    from checkpointers.threads import StepInfo, ThreadInfo, Usage
+    from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage
     from checkpointers.timeline import Told
 
 _HOMES = {
-    "adopt": "adopt Adopted",
+    "adopting": "adopt Adopted",
     "diffing": "Change Diff",
     "effects": "BodyInfo Entry",
     "errors": (
@@ -95,7 +95,7 @@ _HOMES = {
     "standing": "Holder",
     "step": "Step",
     "strict": "Degraded StrictSerializer",
-    "threads": "StepInfo ThreadInfo Usage",
+    "threads": "Readable StepInfo ThreadInfo Usage",
     "timeline": "Told",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -136,6 +136,7 @@ __all__ = [
     "PostgresSaver",
     "Raw",
     "ReadOnlyError",
+    "Readable",
     "RebuildError",
     "RefusedTypeError",
     "Rotation",

@@ -8,6 +8,7 @@ because there are tracebacks that print every local variable.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
@@ -23,6 +24,9 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 SEALED: Final = 0x10
+LABELLED: Final = b"\x11"
+LABEL_AT: Final = 5
+Labels = Callable[[bytes], bytes]
 _MARKER: Final = bytes([SEALED])
 _SHORTEST: Final = 1 + NONCE_BYTES + TAG_BYTES
 
@@ -59,10 +63,11 @@ class Cipher(Private):
     One object serves all threads of a process and its forks: it has no state but the key, and nonces are the kernel's.
     """
 
-    __slots__ = ("_decrypt", "_encrypt", "_names")
+    __slots__ = ("_decrypt", "_encrypt", "_labels", "_names")
 
-    def __init__(self, data_key: bytes) -> None:
-        """Take a thread's own key, 32 bytes."""
+    def __init__(self, data_key: bytes, labels: Labels | None = None) -> None:
+        """Take a thread's own key, 32 bytes, and what gives the part of a hidden column that stays readable."""
+        self._labels = labels
         key = hidden(data_key)
         del data_key
         if key is None:
@@ -86,11 +91,35 @@ class Cipher(Private):
             msg = "the seal of the row is broken: it was changed, is of another place or another key"
             raise BrokenSealError(msg) from None
 
-    hide, show = seal, open  # noqa: A003  what is hidden is sealed
+    def hide(self, place: bytes, raw: bytes) -> bytes:
+        """Seal a column; labels stand before it in clear, and it opens with these labels alone."""
+        clear = self._labels(raw) if self._labels else b""
+        if not clear:
+            return self.seal(place, raw)
+        return b"".join((LABELLED, len(clear).to_bytes(4, "big"), clear, self.seal(_bound(place, clear), raw)))
+
+    def show(self, place: bytes, blob: bytes) -> bytes:
+        """Give back what was hidden, with labels or without."""
+        clear = labels_in(blob)
+        if not clear:
+            return self.open(place, blob)
+        return self.open(_bound(place, clear), blob[LABEL_AT + len(clear) :])
 
     def name(self, raw: bytes) -> bytes:
         """Give a print that only this key makes: what can be guessed is not told by it."""
         return blake2b(raw, key=self._names, digest_size=NAME_BYTES).digest()
+
+
+def labels_in(blob: bytes) -> bytes:
+    """Give the labels that stand before what is hidden, to whoever has no key; nothing if there are none."""
+    if type(blob) is not bytes or blob[:1] != LABELLED:
+        return b""
+    return blob[LABEL_AT : LABEL_AT + int.from_bytes(blob[1:LABEL_AT], "big")]
+
+
+def _bound(place: bytes, clear: bytes) -> bytes:
+    """Make labels a part of the place: the digest keeps the two from being taken for one another."""
+    return blake2b(place, digest_size=KEY_BYTES, person=b"labels").digest() + clear
 
 
 @cache

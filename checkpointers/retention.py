@@ -60,8 +60,8 @@ class Keep:
             if value is not None:
                 duration(value)
         if isinstance(self.pinned, str) or not isinstance(self.pinned, Sequence):
-            msg = f"Keep(pinned={self.pinned!r}) names no steps; write pinned=[3, 'THREAD@5'] (pins of a saver always stay)"
-            raise ValueError(msg)
+            msg = f"Keep(pinned={self.pinned!r}) names no steps; write [3, 'THREAD@5'] (a saver's pins always stay)"
+            raise ValueError(msg)  # noqa: TRY004  as for the other nonsense
 
 
 @dataclass(frozen=True, slots=True)

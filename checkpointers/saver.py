@@ -63,7 +63,9 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         super().__init__(serde=serializer(options.get("serde"), options.get("types", ())))
         self.database = database
         self.on_conflict: OnConflict = options.get("on_conflict", "error")
-        self.vaults = Vaults(options.get("keys"), migrating=options.get("migrating", False))
+        self.vaults = Vaults(
+            options.get("keys"), migrating=options.get("migrating", False), readable=options.get("readable", ())
+        )
         self._memory = Memory(options.get("memory_bytes", DEFAULT_MEMORY))
         self._names = Names()
         self._codec: Codec | None = None

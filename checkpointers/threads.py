@@ -46,6 +46,16 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Readable:
+    """What the owner of an encrypted thread left readable of its newest metadata; the thread is told by its number."""
+
+    thread: int
+    step: int
+    at: datetime
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class StepInfo:
     """One step in a listing: its number, its checkpoint and the parent's, when and how it was made, how it stood.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from checkpointers.standing import Holder
     from checkpointers.statements import Operation, Statements
     from checkpointers.status import Status
-    from checkpointers.threads import StepInfo, ThreadInfo, Usage
+    from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage
 
 T = TypeVar("T")
 DROPPED_AT_A_TIME = 500
@@ -103,6 +103,10 @@ class Upkeep:
         """Say where the bytes are, by thread and channel, the largest first."""
         return self.database.read(lambda: survey.usage(self._tools(), thread))
 
+    def readable(self) -> list[Readable]:
+        """Say what was left readable of encrypted threads, the newest first; it needs no key, and trusts no seal."""
+        return self.database.read(survey.readable)
+
     def tag(self, thread: str, *tags: str) -> None:
         """Give a thread tags, by which `threads` and `retain` find it."""
         self._label(thread, add=tags)
@@ -179,6 +183,10 @@ class Upkeep:
     async def ausage(self, thread: str | None = None) -> list[Usage]:
         """Async `usage`."""
         return await self.database.elsewhere(lambda: self.usage(thread))
+
+    async def areadable(self) -> list[Readable]:
+        """Async `readable`."""
+        return await self.database.elsewhere(self.readable)
 
     async def atag(self, thread: str, *tags: str) -> None:
         """Async `tag`."""

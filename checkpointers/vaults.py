@@ -7,11 +7,15 @@ the saver was opened to migrate.
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from checkpointers.cipher import Cipher, fresh_key
+from checkpointers.codec import unpacked
 from checkpointers.errors import KeyringError, ShreddedError, UnencryptedError
 from checkpointers.sealing import BrokenSealError, Digests, Vault
 
@@ -25,9 +29,18 @@ DIGESTS: Final = Digests()
 class Vaults:
     """The vaults of one saver."""
 
-    def __init__(self, keyring: Keyring | None = None, *, migrating: bool = False) -> None:
-        """Encrypt if there is a keyring; `migrating` lets threads be read that are not encrypted yet."""
+    def __init__(
+        self, keyring: Keyring | None = None, *, migrating: bool = False, readable: Iterable[str] = ()
+    ) -> None:
+        """Encrypt if there is a keyring; `migrating` lets threads be read that are not encrypted yet.
+
+        What metadata has under the keys that are `readable` stays so.
+        """
         self.keyring, self.migrating = keyring, migrating
+        names = [readable] if isinstance(readable, str) else sorted(readable)
+        if names and keyring is None:
+            raise KeyringError(f"readable={names!r} is for what is encrypted; open the saver with keys=Keyring(…) too")
+        self._labels = partial(_labels, names) if names else None
         self._opened: OrderedDict[tuple[int, bytes], Vault] = OrderedDict()
         self._lock = Lock()
 
@@ -88,12 +101,19 @@ class Vaults:
         return self._cipher(thread, wrapped, key), (self.master_of(wrapped), wrapped)
 
     def _cipher(self, thread: int, wrapped: bytes, key: bytes) -> Vault:
-        vault: Vault = Cipher(key)
+        vault: Vault = Cipher(key, self._labels)
         with self._lock:
             self._opened[thread, wrapped] = vault
             while len(self._opened) > KEPT:
                 self._opened.popitem(last=False)
         return vault
+
+
+def _labels(names: Sequence[str], metadata: bytes) -> bytes:
+    """Give what stays readable of packed metadata, as JSON."""
+    found = unpacked(metadata)
+    listed = {name: found[name] for name in names if name in found}
+    return json.dumps(listed, default=str).encode() if listed else b""
 
 
 def _place(thread: int) -> bytes:

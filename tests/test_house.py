@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,13 @@ def test_savers_do_not_pull_the_graph() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("package", ["checkpointers", "graph_agent"])
+def test_no_public_name_is_a_module(package: str) -> None:
+    """Importing a module binds its name in the package: one that is public too would be replaced by it."""
+    modules = {path.stem for path in (ROOT / package).glob("*.py")} | {path.name for path in (ROOT / package).iterdir()}
+    assert not modules & set(import_module(package).__all__)
 
 
 def test_public_names_are_there_and_documented() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from checkpointers.cipher import LABELLED, labels_in
 from checkpointers.codec import unpacked
 from checkpointers.effects import BODIES, EFFECTS
 from checkpointers.errors import IntegrityError, ShreddedError
@@ -30,7 +32,7 @@ from checkpointers.standing import NO_METADATA, Thread
 from checkpointers.statements import Row, Statement, Statements
 from checkpointers.status import BESIDE, Status, status_of
 from checkpointers.tally import kinds_in
-from checkpointers.threads import StepInfo, ThreadInfo, Usage, when
+from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage, when
 
 CHECKPOINTS: Final = "(checkpoints)"
 WRITES: Final = "(writes)"
@@ -157,3 +159,14 @@ def label(tools: Tools, name: str, *, add: Iterable[str | int], remove: Iterable
     after.pins = sorted(x for x in labels if isinstance(x, int))
     yield from restand(thread, after)
     return True
+
+
+def readable() -> Statements[list[Readable]]:
+    """Give what is readable without a key of the newest checkpoint of each thread that has something so."""
+    rows = yield Statement(
+        "SELECT c.thread, c.step, c.at, c.metadata FROM cp_checkpoints c JOIN (SELECT thread, max(step) AS newest"
+        " FROM cp_checkpoints WHERE substr(metadata, 1, 1) = ? GROUP BY thread) n"
+        " ON n.thread = c.thread AND n.newest = c.step ORDER BY c.at DESC",
+        (LABELLED,),
+    )
+    return [Readable(thread, step, moment(at), json.loads(labels_in(bytes(blob)))) for thread, step, at, blob in rows]

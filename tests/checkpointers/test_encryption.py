@@ -380,6 +380,69 @@ def test_readers_while_rotating(postgres_url: str) -> None:
             assert logs(reader, f"t{number}") == [2]
 
 
+# What its owner leaves readable.
+
+
+def labelled_run(saver: Saver, name: str, **metadata: str) -> None:
+    """Run a thread whose metadata has these."""
+    loop(saver).invoke({"until": 2, "log": []}, {**config(name), "metadata": metadata})
+
+
+def test_what_the_owner_lists_stays_readable(url: str) -> None:
+    """Without a key the listed keys of metadata can be read, and nothing else; with it, everything, by any list."""
+    with reopen(url, keys=FIRST, readable=["user", "absent"]) as saver:
+        labelled_run(saver, "a", user="u-7", why="canary-4711")
+        labelled_run(saver, "b", why="canary-4711")
+        assert saver.fsck() == []
+    with reopen(url) as nobody:
+        (found,) = nobody.readable()
+        assert (dict(found.metadata), found.step) == ({"user": "u-7"}, 4)
+        blobs = [bytes(row["metadata"]) for row in rows_of(nobody, "cp_checkpoints")]
+        assert sum(b"u-7" in blob for blob in blobs) == 4
+        assert not any(b"canary-4711" in blob for blob in blobs)
+        with pytest.raises(KeyringError):
+            nobody.threads()
+    with reopen(url, keys=BOTH) as saver:
+        assert [one.metadata["why"] for one in saver.threads(metadata={"user": "u-7"})] == ["canary-4711"]
+        assert len(list(saver.list(config("a"), filter={"user": "u-7"}))) == 4
+        saver.rotate()
+        saver.copy_thread("a", "c")
+        assert logs(saver, "a", "c") == [2, 2]
+        assert [found.metadata for found in saver.readable()] == [{"user": "u-7"}]  # the copy was made without the list
+
+
+def test_what_is_readable_cannot_be_changed(url: str) -> None:
+    """A label that was changed, taken away, put elsewhere or cut is an error that names the thread."""
+    with reopen(url, keys=FIRST, readable=["user"]) as saver:
+        labelled_run(saver, "a", user="u-7")
+        labelled_run(saver, "b", user="u-8")
+        (row, other) = (
+            next(row for row in rows_of(saver, "cp_checkpoints") if row["thread"] == saver._tools().key(name))
+            for name in ("a", "b")
+        )
+        blob = bytes(row["metadata"])
+        bare = blob[5 + int.from_bytes(blob[1:5], "big") :]
+        for forged in (
+            blob.replace(b"u-7", b"u-9"),
+            bare,
+            bytes(other["metadata"]),
+            blob[:-1],
+            blob[:3],
+            b"\x11" + bare,
+        ):
+            with damaged(saver, "cp_checkpoints", (row, row | {"metadata": forged})):
+                with pytest.raises(IntegrityError, match="^a@"):
+                    list(saver.list(config("a")))
+                assert saver.fsck("a")
+        assert saver.fsck() == []
+
+
+def test_readable_is_for_what_is_encrypted(url: str) -> None:
+    """Without keys everything is readable: listing some of it is a mistake that is told."""
+    with pytest.raises(KeyringError, match="keys=Keyring"):
+        reopen(url, readable=["user"])
+
+
 # Forgeries.
 
 
