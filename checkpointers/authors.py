@@ -42,7 +42,8 @@ def has_sends(step: StepInfo, parent: StepInfo | None) -> bool:
 
 def sent(values: Mapping[str, Any]) -> list[str]:
     """Name the nodes that the `Send`s stored in a checkpoint go to, in their order."""
-    return [getattr(send, "node", "") for send in values.get(SENDS) or ()]
+    sends = values.get(SENDS)
+    return [getattr(send, "node", "") for send in sends] if isinstance(sends, list | tuple) else []
 
 
 def writers(

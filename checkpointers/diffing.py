@@ -138,7 +138,9 @@ def compare(before: Any, after: Any, path: str = "") -> Iterator[Change]:
         yield Change(path, _shown(before), _shown(after), kind_of(before, after))
     elif isinstance(before, Mapping) and (keys := _keys(before, after)) is not None:
         for text, key in keys.items():
-            yield from compare(before.get(key, ABSENT), after.get(key, ABSENT), joined(path, text))
+            old, new = before.get(key, ABSENT), after.get(key, ABSENT)
+            if old is not new:
+                yield from compare(old, new, joined(path, text))
     elif is_list(before):
         yield from _compare_lists(before, after, path)
     else:
@@ -160,7 +162,8 @@ def _compare_objects(before: Any, after: Any, path: str) -> Iterator[Change]:
     old, new = (fields_of(value) if not isinstance(value, Mapping) else None for value in (before, after))
     changed = False
     for name in dict.fromkeys([*(old or ()), *(new or ())]):
-        for change in compare((old or {}).get(name, ABSENT), (new or {}).get(name, ABSENT), joined(path, name)):
+        one, other = (old or {}).get(name, ABSENT), (new or {}).get(name, ABSENT)
+        for change in compare(one, other, joined(path, name)) if one is not other else ():
             changed = True
             yield change
     if not changed and not _equal(before, after):
@@ -188,8 +191,9 @@ def _compare_lists(before: Sequence[Any], after: Sequence[Any], path: str) -> It
         yield from _compare_by_id(dict(zip(old, before, strict=True)), dict(zip(new, after, strict=True)), path)
         return
     common = min(len(before), len(after))
-    for index in range(common):
-        yield from compare(before[index], after[index], joined(path, index))
+    for index, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one is not other:
+            yield from compare(one, other, joined(path, index))
     for index in range(len(before) - 1, common - 1, -1):
         yield Change(joined(path, index), before[index], None, "removed")
     for index in range(common, len(after)):
@@ -199,7 +203,8 @@ def _compare_lists(before: Sequence[Any], after: Sequence[Any], path: str) -> It
 def _compare_by_id(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[Change]:
     for own, item in before.items():
         if own in after:
-            yield from compare(item, after[own], joined(path, own))
+            if item is not after[own]:
+                yield from compare(item, after[own], joined(path, own))
         else:
             yield Change(joined(path, own), item, None, "removed")
     was = {own: index for index, own in enumerate(before)}

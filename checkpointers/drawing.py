@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.authors import SENDS, has_sends, nodes_of, sent
-from checkpointers.paths import ABSENT
 from checkpointers.show.cards import Card, Chip, Rows, Values, Words, cut, some
 from checkpointers.show.drawn import page_of
 from checkpointers.show.strip import DRAWN, Mark, kinds_of, picture_of
@@ -24,21 +22,6 @@ WHEN: Final = "%Y-%m-%d %H:%M:%S"
 Told = Callable[[StepInfo], Mapping[str, Any]]
 
 
-def nodes_at(timeline: Timeline, info: StepInfo) -> tuple[str, ...]:
-    """Name the nodes that made a step; of the parent, no more is loaded than what it sent."""
-    parent = timeline.parent(info)
-    if parent is None or not has_sends(info, parent):
-        return nodes_of(info, parent, ())
-    return nodes_of(info, parent, _sent(timeline, parent))
-
-
-def _sent(timeline: Timeline, parent: StepInfo) -> list[str]:
-    value = timeline.value_of(parent, SENDS)
-    if value is ABSENT:  # only our savers give one channel alone
-        return sent(timeline.tuple_of(parent).checkpoint["channel_values"])
-    return sent({SENDS: value})
-
-
 def marks_of(timeline: Timeline, told: Told = lambda _: {}) -> list[Mark]:
     """Make the marks of the newest steps; `told` adds what the reader of a state knows of one."""
     infos = list(timeline.infos.values())[-DRAWN:]
@@ -46,7 +29,7 @@ def marks_of(timeline: Timeline, told: Told = lambda _: {}) -> list[Mark]:
 
 
 def _mark(timeline: Timeline, info: StepInfo, more: Mapping[str, Any]) -> Mark:
-    parent, nodes = timeline.parent(info), nodes_at(timeline, info)
+    parent, nodes = timeline.parent(info), timeline.nodes_of(info)
     name = ", ".join(name for name in nodes if name != "__start__") or ("" if nodes else info.source)
     own = {"kind": kinds_of(info.status, info.source, nodes), "name": name, **more}
     return Mark(info.number, parent.number if parent else None, info.at, **own)
@@ -91,7 +74,7 @@ def step_card(step: Step, wrote: Mapping[str, Any] | None = None) -> Card:
     facts = (
         ("at", f"{step.at:{WHEN}}"), ("from", f"@{step.parent}" if step.parent else None), ("checkpoint", step.id),
     )  # fmt: skip
-    made_by = ", ".join(nodes_at(step._timeline, step._info)) or step.source  # noqa: SLF001  a part of it, as above
+    made_by = ", ".join(step.nodes) or step.source
     return Card(str(step), "step", step.status, facts, some(
         *_troubles(step),
         Values("wrote", wrote) if wrote else Words("", "nothing of the state changed"),

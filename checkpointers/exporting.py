@@ -18,8 +18,9 @@ from checkpointers.diffing import Diff, compare
 from checkpointers.patching import patch
 from checkpointers.plain import as_json, visible
 from checkpointers.redacting import REDACTED, is_secret, redacted
-from checkpointers.spelling import cleaned, spelled
+from checkpointers.spelling import cleaned, respelled, spelled
 from checkpointers.step import Step
+from checkpointers.timeline import Timeline
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -28,35 +29,77 @@ FORMAT: Final = "checkpointers.thread"
 VERSION: Final = 1
 _APART: Final = ("channel_values", "channel_versions", "versions_seen", "id")
 LONGEST: Final = 2_000
+_ODD: Final = object()
 
 
-def as_document(steps: list[Step], serde: SerializerProtocol, *, thread: str, ns: str, redact: bool) -> dict[str, Any]:
+def as_document(steps: list[Step], timeline: Timeline, *, redact: bool) -> dict[str, Any]:
     """Give a thread as JSON, all of it."""
-    inner = getattr(serde, "serde", serde)  # of one that encrypts: what is exported is not
-    states: dict[str, Any] = {}
-    told = [_step(step, inner, states, redact=redact) for step in steps]
-    return {"format": FORMAT, "version": VERSION, "thread": thread, "ns": ns, "redacted": redact, "steps": told}
+    speller = Speller(timeline.serde, redact=redact, shared=timeline.own is not None)
+    states: dict[str, dict[str, Any]] = {}
+    told = [_step(step, speller, states) for step in steps]
+    head = {"format": FORMAT, "version": VERSION, "thread": timeline.thread, "ns": timeline.ns, "redacted": redact}
+    return {**head, "steps": told}
 
 
-def _step(step: Step, serde: SerializerProtocol, states: dict[str, Any], *, redact: bool) -> dict[str, Any]:
+def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> dict[str, Any]:
     found = step.stored
-
-    def told(name: str, value: Any) -> Any:
-        spelling = spelled(value, serde)
-        return cleaned(spelling, secret=is_secret(name)) if redact else spelling
-
     checkpoint: Mapping[str, Any] = {**found.checkpoint}
-    state = {name: told(name, value) for name, value in checkpoint["channel_values"].items()}
-    states[step.id] = state
     before = states.get(step.parent_id or "")
+    state = {
+        name: before[name] if before and name in before and not step.rewrote(name) else speller.told(name, value)
+        for name, value in checkpoint["channel_values"].items()
+    }
+    states[step.id] = state
     return {
         "step": step.number, "id": step.id, "parent": step.parent_id, "source": step.source, "nodes": list(step.nodes),
         "checkpoint": {name: value for name, value in checkpoint.items() if name not in _APART},
         "versions": dict(checkpoint["channel_versions"]), "seen": checkpoint["versions_seen"],
-        "metadata": {name: told(name, value) for name, value in found.metadata.items()},
+        "metadata": {name: speller.told(name, value) for name, value in found.metadata.items()},
         **({"state": state} if before is None else {"patch": patch(before, state)}),
-        "writes": [[task, channel, told(channel, value)] for task, channel, value in step.pending],
+        "writes": [[task, channel, speller.told(channel, value)] for task, channel, value in step.pending],
     }  # fmt: skip
+
+
+class Speller:
+    """Spells values, items of lists that it knows already only once: by what they are, or by how they are written."""
+
+    def __init__(self, serde: Any, *, redact: bool, shared: bool) -> None:
+        """Spell as a serializer does; `shared` says that what is the same is the same object, and stays."""
+        self._serde: SerializerProtocol = getattr(
+            serde, "serde", serde
+        )  # of one that encrypts: what is exported is not
+        self._redact, self._shared = redact, shared
+        self._objects: dict[tuple[int, bool], tuple[Any, Any]] = {}
+        self._written: dict[tuple[bytes, bool], Any] = {}
+
+    def told(self, name: str, value: Any) -> Any:
+        """Spell what has this name."""
+        secret = self._redact and is_secret(name)
+        if type(value) is list and value:
+            items = [self._item(item, secret=secret) for item in value]
+            if all(item is not _ODD for item in items):
+                return items
+        spelling = spelled(value, self._serde)
+        return cleaned(spelling, secret=secret) if self._redact else spelling
+
+    def _item(self, item: Any, *, secret: bool) -> Any:
+        if not self._shared:
+            return self._spelled(item, secret=secret)
+        place = (id(item), secret)
+        if place not in self._objects:
+            self._objects[place] = (item, self._spelled(item, secret=secret))  # the item keeps its number
+        return self._objects[place][1]
+
+    def _spelled(self, item: Any, *, secret: bool) -> Any:
+        """Spell one item, `_ODD` if it is not written as a part of a list would be."""
+        tag, data = self._serde.dumps_typed(item)
+        if tag != "msgpack":
+            return None if tag == "null" else _ODD
+        place = (data, secret)
+        if place not in self._written:
+            spelling = respelled(data)
+            self._written[place] = cleaned(spelling, secret=secret) if self._redact else spelling
+        return self._written[place]
 
 
 def as_text(document: Any) -> str:

@@ -19,7 +19,7 @@ from checkpointers.paths import ABSENT, Part, look, near, parse
 from checkpointers.searching import EVERYWHERE, Found, Place, Search, Where, pattern_of
 from checkpointers.show import Shows
 from checkpointers.step import Step
-from checkpointers.timeline import Timeline, Told, internal
+from checkpointers.timeline import LOADED, Timeline, Told, internal
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -57,11 +57,13 @@ class History(Shows):
     """
 
     step_type: ClassVar[type[Step]] = Step
-    timeline_type: Callable[[BaseCheckpointSaver[Any], str, str], Timeline] = Timeline
+    timeline_type: Callable[[BaseCheckpointSaver[Any], str, str, int | None], Timeline] = Timeline
 
-    def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, *, ns: str = "") -> None:
-        """List the steps of a thread; `ns` is the namespace of a subgraph."""
-        self._timeline = self.timeline_type(saver, str(thread), ns)
+    def __init__(
+        self, saver: BaseCheckpointSaver[Any], thread: str, *, ns: str = "", newest: int | None = None
+    ) -> None:
+        """List the steps of a thread, or only the `newest`; `ns` is the namespace of a subgraph."""
+        self._timeline = self.timeline_type(saver, str(thread), ns, newest)
 
     @property
     def thread(self) -> str:
@@ -154,8 +156,11 @@ class History(Shows):
         """
         parts = parse(path)
         chain = [self.step_type(self._timeline, info) for info in self._timeline.ancestry()]
-        found = [blamed for step in chain if step.rewrote(str(parts[0])) for blamed in _blamed(step, parts)]
-        if not found:
+        written = [step for step in chain if step.rewrote(str(parts[0]))]
+        if len(parts) > 1 and len(written) > LOADED:
+            self._timeline.gather()
+        found = [blamed for step in written for blamed in _blamed(step, parts)]
+        if not found and look(chain[0].values, parts) is ABSENT:
             raise UnknownPathError(path, f"thread {self.thread!r}", near(chain[0].values, parts))
         return found
 
@@ -174,15 +179,15 @@ class History(Shows):
         The Python code makes the state of one `step` again. Secrets are taken out, by the names of their keys and by
         what they look like, unless `redact` is false; what garbles a screen is written by its number.
         """
+        if form in ("json", "markdown"):
+            self._timeline.gather()
         if form == "markdown":
             return as_markdown(list(self), thread=self.thread, redact=redact)
         if form == "python":
             return as_python(self[step], redact=redact)
         if form != "json":
             raise HistoryError(f"there is no export as {form!r}; there are json, markdown, python")
-        timeline = self._timeline
-        steps = list(self)
-        return as_text(as_document(steps, timeline.serde, thread=self.thread, ns=timeline.ns, redact=redact))
+        return as_text(as_document(list(self), self._timeline, redact=redact))
 
     def _like(self, prefix: str) -> list[str]:
         return [own for own in self._timeline.by_id if prefix and own.startswith(prefix)]

@@ -26,7 +26,7 @@ class Lane:
 def lanes(steps: Sequence[tuple[Hashable, Hashable | None]], *, apart: Container[Hashable] = ()) -> list[Lane]:
     """Lay out steps, each its name and its parent's, parents before children; an unknown parent is none.
 
-    The first child goes on in its parent's lane, unless it is one of those that stand `apart`.
+    The child that leads to the newest step goes on in its parent's lane; those that stand `apart` begin their own.
     """
     rows = {name: row for row, (name, _) in enumerate(steps)}
     parents = [rows.get(parent) if parent is not None else None for _, parent in steps]
@@ -49,18 +49,27 @@ def lanes(steps: Sequence[tuple[Hashable, Hashable | None]], *, apart: Container
 
 def _chains(parents: Sequence[int | None], apart: Container[int]) -> tuple[list[list[int]], dict[int, int | None]]:
     """Give the runs of steps that go on in one lane, and where each run branched off."""
-    chains: list[list[int]] = []
+    heirs = _heirs(parents, apart)
     at: dict[int, list[int]] = {}
     origins: dict[int, int | None] = {}
     for row, parent in enumerate(parents):
-        chain = at.get(parent) if parent is not None else None
-        if chain is None or chain[-1] != parent or row in apart:
-            chain = []
-            chains.append(chain)
+        goes_on = parent is not None and heirs.get(parent) == row
+        at[row] = at[parent] if parent is not None and goes_on else []
+        at[row].append(row)
+        if not goes_on:
             origins[row] = parent
-        chain.append(row)
-        at[row] = chain
-    return chains, origins
+    return [at[row] for row in origins], origins
+
+
+def _heirs(parents: Sequence[int | None], apart: Container[int]) -> dict[int, int]:
+    """Name, of those made from each step, the one that leads to the newest."""
+    newest = list(range(len(parents)))
+    heirs: dict[int, int] = {}
+    for row in reversed(range(len(parents))):
+        parent = parents[row]
+        if parent is not None and row not in apart and newest[row] > newest[parent]:
+            newest[parent], heirs[parent] = newest[row], row
+    return heirs
 
 
 def _from(origin: int | None, first: int) -> int:

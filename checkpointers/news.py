@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import chain
+from typing import Any, Protocol
 
-from checkpointers.codec import DICT, LIST, SNAPSHOT, Ref, is_recipe, numbers
-from checkpointers.keys import key_of
-from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread
-from checkpointers.operations.read import Shelf, Wanted, join, opened
+from checkpointers.codec import DICT, LIST, SNAPSHOT, Ref, numbers
+from checkpointers.gathering import Gathered
 from checkpointers.paths import id_of
-from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.searching import Place, places
-from checkpointers.statements import Statement, Statements
 from checkpointers.step import Step
 from checkpointers.timeline import Timeline, Told, internal
-
-if TYPE_CHECKING:
-    from checkpointers.saver import Saver
 
 Brought = Iterator[tuple[Place, Any]]
 
@@ -35,8 +30,8 @@ class News(Protocol):
 
 def news_of(timeline: Timeline) -> News:
     """Choose by the saver."""
-    saver = timeline.own
-    return Loaded() if saver is None else _elements(saver, timeline)
+    gathered = timeline.gather()
+    return Loaded() if gathered is None else Elements(gathered)
 
 
 class Loaded:
@@ -65,86 +60,60 @@ def parts(channel: str, value: Any) -> Brought:
 
 @dataclass(slots=True)
 class Elements:
-    """The stored rows of a thread of ours, each element decoded when it first appears."""
+    """The stored rows of a thread of ours, each element looked at when it first appears."""
 
-    tools: Tools
-    thread: str
-    records: dict[str, Record]
-    pending: dict[str, list[TaskWrites]]
-    shelf: Shelf
+    rows: Gathered
     ids: dict[tuple[str, int], list[str | None]] = field(default_factory=dict)
-    met: set[tuple[str, Any]] = field(default_factory=set)
+    met: dict[str, set[Any]] = field(default_factory=dict)
 
     def state(self, step: Step) -> Brought:
         """Give the elements that no step before had."""
-        record = self.records.get(step.id)
-        if record is None:
+        if step.id not in self.rows.stored:
             yield from Loaded().state(step)  # it was dropped since: that is said
             return
+        record = self.rows.stored[step.id].record
         for channel, ref in record.refs.items():
-            if not internal(channel):
-                yield from self._channel(channel, ref, record)
+            if not internal(channel) and self._new(channel, [repr(ref)]):
+                yield from self._channel(channel, ref, record.step)
         if step.is_told:
             told = (pair for pair in step.values.items() if isinstance(pair[1], Told))
             yield from (part for name, value in told for part in parts(name, value))
 
     def writes(self, step: Step) -> Brought:
         """Give them whole, from what was read already."""
-        for _, write in in_order(self.pending.get(step.id, ())):
-            if not internal(write.channel):
-                yield Place.of(write.channel), self._value(write.channel, write.ref, step.number)
+        if step.id in self.rows.stored:
+            written = self.rows.writes(step.id)
+            yield from ((Place.of(channel), value) for channel, value in written if not internal(channel))
 
-    def _value(self, channel: str, ref: Ref, step: int) -> Any:
-        return join(self.tools, Wanted(self.thread, step, channel, ref), self.shelf)
-
-    def _channel(self, channel: str, ref: Ref, record: Record) -> Brought:
-        whole = self._resolved(channel, ref)
+    def _channel(self, channel: str, ref: Ref, step: int) -> Brought:
+        whole = self.rows.resolved(channel, ref)
         kind = whole[0] & ~SNAPSHOT if isinstance(whole, list) else None
         if kind == LIST:
-            yield from self._items(channel, list(numbers(whole[1:])), record.step)
+            yield from self._items(channel, list(numbers(whole[1:])), step)
         elif kind == DICT:
-            for number in numbers(whole[1:]):
-                if self._is_new(channel, number):
-                    yield Place.of(channel), self._value(channel, [DICT, number, 1], record.step)
-        elif self._is_new(channel, repr(ref)):
-            yield Place.of(channel), self._value(channel, ref, record.step)
+            for number in self._new(channel, numbers(whole[1:])):
+                yield Place.of(channel), self.rows.value(channel, [DICT, number, 1], step)
+        else:
+            yield Place.of(channel), self.rows.value(channel, ref, step)
 
     def _items(self, channel: str, elements: list[int], step: int) -> Brought:
         """Give the new items of a list; where they stand follows from the ids of all."""
-        fresh: dict[int, list[Any]] = {}
-        for number in dict.fromkeys(elements):
-            if self._is_new(channel, number):
-                fresh[number] = self._value(channel, [LIST, number, 1], step)
-                self.ids[channel, number] = [id_of(item) for item in fresh[number]]
+        fresh = {number: self.rows.value(channel, [LIST, number, 1], step) for number in self._new(channel, elements)}
         if not fresh:
             return
-        ids = [own for number in elements for own in self.ids[channel, number]]
-        standing = places(ids, Place.of(channel))
-        for number in elements:
-            for index in range(len(self.ids[channel, number])):
-                place = next(standing)
-                if number in fresh:
-                    yield place, fresh[number][index]
+        for number, items in fresh.items():
+            self.ids[channel, number] = [id_of(item) for item in items]
+        own = [self.ids[channel, number] for number in elements]
+        counts = Counter(chain.from_iterable(own))
+        index = 0
+        for number, ids in zip(elements, own, strict=True):
+            if number in fresh:
+                yield from zip(places(ids, Place.of(channel), counts, index), fresh[number], strict=True)
+            index += len(ids)
 
-    def _is_new(self, channel: str, element: Any) -> bool:
-        known = (channel, element) in self.met
-        self.met.add((channel, element))
-        return not known
-
-    def _resolved(self, channel: str, ref: Ref) -> Ref:
-        return self.shelf.recipes[self.tools.names.keys[channel], tuple(ref)] if is_recipe(ref) else ref
-
-
-def _elements(saver: Saver, timeline: Timeline) -> Elements:
-    return saver._read(lambda: _rows(saver._tools(), timeline.thread, timeline.ns))  # noqa: SLF001  no state is joined
-
-
-def _rows(tools: Tools, name: str, ns: str) -> Statements[Elements]:
-    """Read the steps of a namespace, their writes, and every element that they need, each once."""
-    thread = yield from find_thread(tools, name)
-    if thread is None:
-        return Elements(tools, name, {}, {}, Shelf({}, {}))
-    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step", (thread.key, key_of(ns)))
-    records, pending, shelf = yield from opened(tools, thread, rows)
-    ids = [record.id for record in records]
-    return Elements(tools, name, dict(zip(ids, records, strict=True)), dict(zip(ids, pending, strict=True)), shelf)
+    def _new(self, channel: str, elements: Iterable[Any]) -> list[Any]:
+        """Give those that were not met before, each once; they are now."""
+        met = self.met.setdefault(channel, set())
+        new = [element for element in dict.fromkeys(elements) if element not in met]
+        met.update(new)
+        return new

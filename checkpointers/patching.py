@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from itertools import pairwise
 from typing import Any, Final
 
 from checkpointers.errors import HistoryError
@@ -45,25 +46,38 @@ def _of_objects(before: dict[str, Any], after: dict[str, Any], at: str) -> Itera
 
 
 def _of_lists(before: list[Any], after: list[Any], at: str) -> Iterator[Operation]:
+    start = _alike(before, after)
+    before, after = before[start:], after[start:]
     old, new = ids_of(before), ids_of(after)
     if old is not None and new is not None:
-        yield from _in_order(old, new, after, at)
+        yield from _in_order(old, new, after, (at, start))
         known = dict(zip(old, before, strict=True))
         pairs = [(index, known[own]) for index, own in enumerate(new) if own in known]
     else:
         pairs = list(enumerate(before[: len(after)]))
-        yield from ({"op": "remove", "path": f"{at}/{n}"} for n in range(len(before) - 1, len(after) - 1, -1))
-        yield from ({"op": "add", "path": f"{at}/{n}", "value": after[n]} for n in range(len(before), len(after)))
+        common, last = start + len(pairs), start + len(before) - 1
+        yield from ({"op": "remove", "path": f"{at}/{n}"} for n in range(last, common - 1, -1))
+        yield from ({"op": "add", "path": f"{at}/{n}", "value": after[n - start]}
+                    for n in range(common, start + len(after)))  # fmt: skip
     for index, item in pairs:
-        yield from _changes(item, after[index], f"{at}/{index}")
+        yield from _changes(item, after[index], f"{at}/{start + index}")
 
 
-def _in_order(old: Sequence[str], new: Sequence[str], after: Sequence[Any], at: str) -> Iterator[Operation]:
+def _alike(before: Sequence[Any], after: Sequence[Any]) -> int:
+    """Count the first items that are the same objects: no id of theirs is needed to know it."""
+    differing = (index for index, (one, other) in enumerate(zip(before, after, strict=False)) if one is not other)
+    return next(differing, min(len(before), len(after)))
+
+
+def _in_order(
+    old: Sequence[str], new: Sequence[str], after: Sequence[Any], where: tuple[str, int]
+) -> Iterator[Operation]:
     """Remove, add and move items until they stand as they should; each goes right behind the one before it."""
+    at, start = where
     kept = set(new)
     for index in range(len(old) - 1, -1, -1):
         if old[index] not in kept:
-            yield {"op": "remove", "path": f"{at}/{index}"}
+            yield {"op": "remove", "path": f"{at}/{start + index}"}
     now = [own for own in old if own in kept]
     stay = _staying(now, new)
     known, place = set(now), -1
@@ -73,13 +87,13 @@ def _in_order(old: Sequence[str], new: Sequence[str], after: Sequence[Any], at: 
         elif own not in known:
             place += 1
             now.insert(place, own)
-            yield {"op": "add", "path": f"{at}/{place}", "value": after[target]}
+            yield {"op": "add", "path": f"{at}/{start + place}", "value": after[target]}
         else:
             source = now.index(own)
             place += source > place
             now.insert(place, now.pop(source))
             if source != place:
-                yield {"op": "move", "from": f"{at}/{source}", "path": f"{at}/{place}"}
+                yield {"op": "move", "from": f"{at}/{start + source}", "path": f"{at}/{start + place}"}
 
 
 def _staying(now: Sequence[str], new: Sequence[str]) -> set[str]:
@@ -91,6 +105,8 @@ def _staying(now: Sequence[str], new: Sequence[str]) -> set[str]:
 
 def rising(numbers: Sequence[int]) -> set[int]:
     """Give as many of these numbers as possible that rise from left to right: the items that did not move."""
+    if all(one < other for one, other in pairwise(numbers)):
+        return set(numbers)
     ends: list[int] = []
     previous: dict[int, int | None] = {}
     for number in numbers:

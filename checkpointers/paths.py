@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from checkpointers.errors import HistoryError
 
 Part = str | int
+Form = Literal["mapping", "named", "object", "atom"]
 ABSENT: Final = object()
 SHOWN: Final = 5
 _PART: Final = re.compile(r'\[(-?\d+)\]|\[("(?:[^"\\]|\\.)*")\]|\.?([^.\[\]"]+)', re.DOTALL)
@@ -92,8 +94,32 @@ def is_list(value: Any) -> bool:
 
 def id_of(item: Any) -> str | None:
     """Give the id that a list's item has, as text: its key or its attribute `id`."""
-    own = item.get("id") if isinstance(item, Mapping) else (fields_of(item) or {}).get("id")
+    own = _named_id(item, _form_of(item.__class__))
+    if type(own) is str:
+        return own
     return str(own) if isinstance(own, str | int | UUID) and not isinstance(own, bool) else None
+
+
+def _named_id(item: Any, form: Form) -> Any:
+    """Give what has the name `id`, without making the other parts of an object."""
+    if form == "mapping":
+        return item.get("id")
+    if form == "named":
+        return (fields_of(item) or {}).get("id")
+    if form == "atom":
+        return None
+    extra = getattr(item, "__pydantic_extra__", None) or {}
+    return extra["id"] if "id" in extra else getattr(item, "__dict__", {}).get("id")
+
+
+@lru_cache(1_000)
+def _form_of(kind: type) -> Form:
+    """Say how the parts of what has this type are found; asking each of many items costs more than looking at it."""
+    if issubclass(kind, Mapping):
+        return "mapping"
+    if issubclass(kind, type | Enum) or kind in (str, int, float, bool, bytes, type(None)):
+        return "atom"
+    return "named" if is_dataclass(kind) or issubclass(kind, tuple) else "object"
 
 
 def ids_of(items: Sequence[Any]) -> list[str] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from checkpointers.paths import fields_of, id_of, is_list, joined
@@ -30,14 +31,13 @@ class Place:
 
     def into(self, part: str) -> Place:
         """Give the place of a named part."""
-        return replace(self, path=joined(self.path, part), key=joined(self.key, part))
+        return Place(self.channel, joined(self.path, part), joined(self.key, part))
 
     def item(self, own: str | None, index: int, *, alone: bool = True) -> Place:
         """Give the place of a list's item: one that has an id keeps it, of others only what they say is known."""
         name = own if own is not None and alone else index
-        return replace(
-            self, path=joined(self.path, name), key=f"{self.key}[]" if own is None else joined(self.key, own)
-        )
+        key = f"{self.key}[]" if own is None else joined(self.key, own)
+        return Place(self.channel, joined(self.path, name), key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,14 @@ def leaves(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 def items(values: Sequence[Any], place: Place) -> Iterator[tuple[Any, Place]]:
     """Give the items of a list with their places."""
     ids = [id_of(item) for item in values]
-    return zip(values, places(ids, place), strict=True)
+    return zip(values, places(ids, place, Counter(ids)), strict=True)
 
 
-def places(ids: Sequence[str | None], place: Place) -> Iterator[Place]:
-    """Give the places of a list's items by their ids; one that others have too is no name."""
-    counts: dict[str | None, int] = {}
-    for own in ids:
-        counts[own] = counts.get(own, 0) + 1
-    return (place.item(own, index, alone=counts[own] == 1) for index, own in enumerate(ids))
+def places(
+    ids: Sequence[str | None], place: Place, counts: Mapping[str | None, int], start: int = 0
+) -> Iterator[Place]:
+    """Give the places of a list's items by their ids; one that the list has more than once is no name."""
+    return (place.item(own, index, alone=counts[own] == 1) for index, own in enumerate(ids, start))
 
 
 @dataclass(slots=True)

@@ -36,7 +36,12 @@ def spelled(value: Any, serde: SerializerProtocol) -> Any:
     tag, data = serde.dumps_typed(value)
     if tag == "null":
         return None
-    return _json(unpacked(data, _Object)) if tag == "msgpack" else {"$stored": [tag, b64encode(data).decode()]}
+    return respelled(data) if tag == "msgpack" else {"$stored": [tag, b64encode(data).decode()]}
+
+
+def respelled(data: bytes) -> Any:
+    """Give what was written as msgpack as JSON."""
+    return _json(unpacked(data, _Object))
 
 
 def _json(tree: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from checkpointers.authors import has_sends, nodes_of, sent, writers
+from checkpointers.authors import writers
 from checkpointers.diffing import same
 from checkpointers.errors import at
 from checkpointers.paths import ABSENT
@@ -90,7 +90,7 @@ class Step(Shows):
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes whose writes made this step; none if it was an input, an update from outside or a fork."""
-        return nodes_of(self._info, self._timeline.parent(self._info), self._sends())
+        return self._timeline.nodes_of(self._info)
 
     @property
     def interrupts(self) -> list[Any]:
@@ -188,10 +188,4 @@ class Step(Shows):
             return self.nodes
         pending = self._timeline.tuple_of(parent).pending_writes or ()
         tasks = {task for task, name, _ in pending if name == channel}
-        return writers(self.nodes, tasks, step=self._info, parent=parent, sends=self._sends())
-
-    def _sends(self) -> list[str]:
-        parent = self._timeline.parent(self._info)
-        if parent is None or not has_sends(self._info, parent):
-            return []
-        return sent(self._timeline.tuple_of(parent).checkpoint["channel_values"])
+        return writers(self.nodes, tasks, step=self._info, parent=parent, sends=self._timeline.sends_to(self._info))

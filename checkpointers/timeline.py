@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError
+from checkpointers.authors import SENDS, has_sends, nodes_of, sent
+from checkpointers.errors import AsyncSaverError, CheckpointerError, HistoryError, UnknownStepError, UnknownThreadError
+from checkpointers.gathering import Gathered, gather
 from checkpointers.paths import ABSENT
 from checkpointers.records import KIND_OF
 from checkpointers.saver import Saver
@@ -41,13 +43,17 @@ class Told:
 class Timeline:
     """The steps of one namespace of a thread, as they were when this was made; reading never writes."""
 
-    def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, ns: str) -> None:
-        """List the steps; a saver of another making has to load its states for that."""
-        self.thread, self.ns, self._saver = thread, ns, saver
+    def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, ns: str, newest: int | None = None) -> None:
+        """List the steps, or the newest; a saver of another making has to load its states for that."""
+        if newest is not None and newest < 1:
+            raise HistoryError(f"a history has at least 1 step, not the newest {newest}")
+        self.thread, self.ns, self.newest, self._saver = thread, ns, newest, saver
+        self._gathered: Gathered | None = None
         found = self._ask(self._ours if isinstance(saver, Saver) else self._theirs)
         if not found:
             raise self._unknown()
-        self.infos: Mapping[int, StepInfo] = {info.number: info for info in found}
+        shown = found if newest is None else found[-newest:]
+        self.infos: Mapping[int, StepInfo] = {info.number: info for info in shown}
         self.by_id: Mapping[str, StepInfo] = {info.id: info for info in found}
         self.head = found[-1]
         self._lately = lru_cache(LOADED)(self._load)
@@ -72,7 +78,7 @@ class Timeline:
         """Give the head, or another step, and all it was made from, newest first; other branches are left out."""
         chain: dict[str, StepInfo] = {}
         info: StepInfo | None = end or self.head
-        while info is not None and info.id not in chain:
+        while info is not None and info.id not in chain and info.number in self.infos:
             chain[info.id] = info
             info = self.parent(info)
         return list(chain.values())
@@ -80,6 +86,25 @@ class Timeline:
     def is_told(self, info: StepInfo) -> bool:
         """Tell whether the step has DeltaChannels, some of which may be `Told`."""
         return bool(info.metadata.get(_COUNTERS))
+
+    def gather(self) -> Gathered | None:
+        """Read all steps in one go, for who goes through them; of savers of another making nothing is read ahead."""
+        if self._gathered is None and self.own is not None:
+            self._gathered = gather(self.own, self.thread, self.ns, min(self.infos))
+        return self._gathered
+
+    def nodes_of(self, info: StepInfo) -> tuple[str, ...]:
+        """Name the nodes that made a step; of the parent, no more is loaded than what it sent."""
+        return nodes_of(info, self.parent(info), self.sends_to(info))
+
+    def sends_to(self, info: StepInfo) -> list[str]:
+        """Name the nodes of the `Send`s that were taken on the way to a step."""
+        parent = self.parent(info)
+        if parent is None or not has_sends(info, parent):
+            return []
+        if self.own is None:  # only our savers give one channel alone
+            return sent(self.tuple_of(parent).checkpoint["channel_values"])
+        return sent({SENDS: self._lately_one(parent.id, SENDS)})
 
     def tuple_of(self, info: StepInfo) -> CheckpointTuple:
         """Load a step whole; the last few that were asked for are kept."""
@@ -105,6 +130,10 @@ class Timeline:
     def unknown(self, number: int) -> UnknownStepError:
         """Make the error for a number that is not here: it says which are."""
         highest = max(self.infos)
+        if self.newest is not None and 0 < number < min(self.infos):
+            return UnknownStepError(
+                f"only the newest {self.newest} steps of thread {self.thread!r} were read, not {number}"
+            )
         there = f"there are steps 1 to {highest}"
         elsewhere: dict[int, str] = {}
         if isinstance(self._saver, Saver):
@@ -117,7 +146,7 @@ class Timeline:
         return UnknownStepError(f"thread {self.thread!r} has no step {number}; {', '.join([there, *notes])}")
 
     def _ours(self) -> list[StepInfo]:
-        return cast("Saver", self._saver).steps(self.thread, self.ns)
+        return cast("Saver", self._saver).steps(self.thread, self.ns, newest=self.newest)
 
     def _theirs(self) -> list[StepInfo]:
         listed = [
@@ -138,6 +167,8 @@ class Timeline:
         return UnknownStepError(f"thread {self.thread!r} has no steps in namespace {self.ns!r}; it has them in {known}")
 
     def _load(self, checkpoint_id: str) -> CheckpointTuple:
+        if self._gathered is not None and checkpoint_id in self._gathered.stored:
+            return self._gathered.tuple_of(checkpoint_id)
         found = self._ask(lambda: self._saver.get_tuple(self.config_of(checkpoint_id)))
         if found is None:
             number = self.by_id[checkpoint_id].number
@@ -146,6 +177,8 @@ class Timeline:
         return found
 
     def _value(self, checkpoint_id: str, channel: str) -> Any:
+        if self._gathered is not None and checkpoint_id in self._gathered.stored:
+            return _plain(self._gathered.channel(checkpoint_id, channel, ABSENT))
         saver = cast("Saver", self._saver)
         return _plain(saver.get_channel(self.config_of(checkpoint_id), channel, ABSENT))
 

@@ -89,9 +89,15 @@ class Upkeep:
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
         return self.database.read(lambda: survey.threads(self._tools(), wanted))
 
-    def steps(self, thread: str, ns: str | None = "") -> list[StepInfo]:
-        """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too."""
-        return self.database.read(lambda: survey.steps(self._tools(), str(thread), ns))
+    def steps(self, thread: str, ns: str | None = "", *, newest: int | None = None) -> list[StepInfo]:
+        """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too.
+
+        `newest` reads so many rows only; before them stand the steps that these were made from.
+        """
+        name = str(thread)
+        if newest is not None:
+            return self.database.read(lambda: survey.newest_steps(self._tools(), name, ns, newest))
+        return self.database.read(lambda: survey.steps(self._tools(), name, ns))
 
     def holder(self, thread: str) -> Holder | None:
         """Say who holds the lease of a thread now: `owner`, `since`, `until` (in microseconds), `epoch`."""
@@ -172,9 +178,9 @@ class Upkeep:
         """Async `threads`."""
         return await self.database.elsewhere(lambda: self.threads(**wanted))
 
-    async def asteps(self, thread: str, ns: str | None = "") -> list[StepInfo]:
+    async def asteps(self, thread: str, ns: str | None = "", *, newest: int | None = None) -> list[StepInfo]:
         """Async `steps`."""
-        return await self.database.elsewhere(lambda: self.steps(thread, ns))
+        return await self.database.elsewhere(lambda: self.steps(thread, ns, newest=newest))
 
     async def aholder(self, thread: str) -> Holder | None:
         """Async `holder`."""

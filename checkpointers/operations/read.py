@@ -93,7 +93,7 @@ def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[L
         return []
     records, pending, shelf = yield from opened(tools, thread, rows)
     return [
-        _loaded(tools, thread, record, unpacked(metadata_of(thread, row)), tasks, shelf)
+        made(tools, thread, record, unpacked(metadata_of(thread, row)), tasks, shelf)
         for row, record, tasks in zip(rows, records, pending, strict=True)
     ]
 
@@ -161,7 +161,7 @@ def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[
     return Shelf(stacks, recipes)
 
 
-def _loaded(
+def made(
     tools: Tools,
     thread: Thread,
     record: Record,
@@ -169,6 +169,7 @@ def _loaded(
     tasks: Sequence[TaskWrites],
     shelf: Shelf,
 ) -> Loaded:
+    """Make a whole checkpoint of what was read of it."""
     name = thread.name
     values = {
         channel: join(tools, Wanted(name, record.step, channel, ref), shelf) for channel, ref in record.refs.items()

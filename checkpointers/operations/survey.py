@@ -10,11 +10,17 @@ from typing import Any, Final
 from checkpointers.cipher import LABELLED, labels_in
 from checkpointers.codec import unpacked
 from checkpointers.effects import BODIES, EFFECTS
-from checkpointers.errors import IntegrityError, ShreddedError
+from checkpointers.errors import IncompleteRecordError, IntegrityError, ShreddedError
+from checkpointers.keys import key_of
 from checkpointers.operations.common import (
     FLAGS,
+    ID,
+    NS,
+    PARENT,
+    ROOT,
     SELECT_CHECKPOINT,
     SELECT_THREAD,
+    STEP,
     TALLY,
     Tools,
     all_there,
@@ -24,12 +30,13 @@ from checkpointers.operations.common import (
     metadata_of,
     open_thread,
     records_of,
+    see_it_is,
 )
 from checkpointers.operations.whole import locked, restand
 from checkpointers.records import Record
 from checkpointers.retention import moment
 from checkpointers.standing import NO_METADATA, Thread
-from checkpointers.statements import Row, Statement, Statements
+from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.status import BESIDE, Status, status_of
 from checkpointers.tally import kinds_in
 from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage, when
@@ -103,6 +110,27 @@ def steps(tools: Tools, name: str, ns: str | None) -> Statements[list[StepInfo]]
     records = yield from records_of(tools, thread, rows)
     all_there(thread, {record.step for record in records})
     return [_step(thread, row, record) for row, record in zip(rows, records, strict=True) if ns in (None, record.ns)]
+
+
+def newest_steps(tools: Tools, name: str, ns: str | None, count: int) -> Statements[list[StepInfo]]:
+    """List the newest steps and, before them, those that they were made from; oldest first, no other row is read."""
+    thread = yield from find_thread(tools, name)
+    if thread is None:
+        return []
+    own, params = ("", ()) if ns is None else (" AND ns = ?", (key_of(ns),))
+    select = f"{SELECT_CHECKPOINT} WHERE thread = ?"
+    rows = yield Statement(f"{select}{own} ORDER BY step DESC LIMIT {count:d}", (thread.key, *params))
+    head = thread.standing.head
+    if ns in (None, ROOT) and head and (not rows or rows[0][STEP] < head):
+        raise IncompleteRecordError(thread=name, step=head, channel=None)
+    listed = {(bytes(row[NS]), bytes(row[ID])) for row in rows}
+    origins = {(bytes(row[NS]), bytes(row[PARENT])) for row in rows if row[PARENT]} - listed
+    older = (yield Many(f"{select} AND ns = ? AND id = ?", [(thread.key, *one) for one in origins])) if origins else ()
+    rows = sorted([*older, *rows], key=lambda row: int(row[STEP]))
+    for row in rows:
+        see_it_is(thread, row, key_of(ns) if ns is not None else row[NS])
+    records = yield from records_of(tools, thread, rows)
+    return [_step(thread, row, record) for row, record in zip(rows, records, strict=True)]
 
 
 def _step(thread: Thread, row: Row, record: Record) -> StepInfo:

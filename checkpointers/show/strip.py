@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final, Literal
 
+from checkpointers.lanes import lanes
 from checkpointers.show.cards import Picture
-from checkpointers.show.lanes import lanes_of
 from checkpointers.show.markup import NOTHING, Html, joined, tag, way
 from checkpointers.show.text import amount, clipped, lasted, redacted
 
@@ -84,8 +84,8 @@ def picture_of(marks: Sequence[Mark]) -> Picture:
 
 
 def _planned(marks: Sequence[Mark]) -> _Plan:
-    known = {mark.number for mark in marks}
-    lane = lanes_of({mark.number: mark.parent if mark.parent in known else None for mark in marks})
+    placed = lanes([(mark.number, mark.parent) for mark in marks])
+    lane = {mark.number: at.lane for mark, at in zip(marks, placed, strict=True)}
     column = 22.0 if len(marks) <= ROOMY else 13.0 if len(marks) <= 200 else 8.0  # noqa: PLR2004
     pauses = _pauses(marks)
     x, breaks, here = dict[int, float](), list[tuple[float, str]](), LEFT + 36
@@ -236,9 +236,9 @@ def _small(inside: Html) -> Html:
 def _lines(marks: Sequence[Mark], plan: _Plan) -> tuple[str, ...]:
     """Draw it in letters: the newest steps, a line for each lane."""
     shown = marks[-72:]
-    lanes = sorted({plan.lane[mark.number] for mark in shown})
+    used = sorted({plan.lane[mark.number] for mark in shown})
     return tuple(
-        "".join(_SIGNS[mark.kind] if plan.lane[mark.number] == lane else " " for mark in shown) for lane in lanes
+        "".join(_SIGNS[mark.kind] if plan.lane[mark.number] == lane else " " for mark in shown) for lane in used
     )
 
 

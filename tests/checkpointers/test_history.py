@@ -242,6 +242,95 @@ def test_addresses(any_saver: Any) -> None:
         _ = history[0]
 
 
+def test_only_the_newest(any_saver: Any) -> None:
+    """A page has the numbers, parents and nodes that the whole has; what is older is said to be that."""
+    forked(any_saver)
+    whole, page = History(any_saver, "t"), History(any_saver, "t", newest=4)
+    assert [step.number for step in page] == [6, 7, 8, 9]
+    for step in page:
+        assert (step.nodes, step.parent, step.wrote) == (
+            whole[step.number].nodes, whole[step.number].parent, whole[step.number].wrote,
+        )  # fmt: skip
+    assert [(line.lane, line.branched_from) for line in page.log()] == [(0, "t@5"), (0, "t@4"), (0, None), (0, None)]
+    assert page.blame("n")[0].step == 9
+    assert page.grep("entry 3", where="state")[0].step == 6
+    assert page.blame("log[3]") == whole.blame("log[3]")
+    assert page.blame("until") == []  # it was set before
+    with pytest.raises(UnknownPathError, match="nothing was ever at 'purple'"):
+        page.blame("purple")
+    with pytest.raises(UnknownStepError, match="only the newest 4 steps of thread 't' were read, not 3"):
+        _ = page[3]
+    with pytest.raises(HistoryError, match="not the newest 0"):
+        History(any_saver, "t", newest=0)
+    assert len(History(any_saver, "t", newest=99)) == 9
+
+
+def test_a_page_reads_its_rows_only(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long thread the newest rows are read, and those that they were made from; subgraphs are among them."""
+    loop(saver).invoke({"until": 40, "n": 0}, config())
+    nested(saver).invoke({}, config("n"))
+    rows = []
+    read = saver.database.read
+    monkeypatch.setattr(saver.database, "read", lambda operation: read(lambda: _counted(operation(), rows)))
+    assert [info.number for info in saver.steps("t", newest=5)] == [37, 38, 39, 40, 41, 42]
+    assert sum(rows) < 12
+    assert asyncio.run(saver.asteps("t", newest=5)) == saver.steps("t")[-6:]
+    every = saver.steps("n", None)
+    assert saver.steps("n", None, newest=3)[-3:] == every[-3:]
+    assert saver.steps("n", None, newest=99) == every
+    assert saver.steps("nobody", newest=3) == []
+
+
+def _counted(operation: Any, rows: list[int]) -> Any:
+    """Run an operation and count the rows that it is given."""
+    answer = None
+    while True:
+        try:
+            request = operation.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = yield request
+        rows.append(len(answer))
+
+
+def test_a_page_misses_its_head(tmp_path: Path) -> None:
+    """A newest row that is gone is noticed by who reads only the newest."""
+    with SqliteSaver.open(tmp_path / "damaged.db") as saver:
+        loop(saver).invoke({"until": 5, "n": 0}, config())
+        saver.database._writer.execute("DELETE FROM cp_checkpoints WHERE step = 7")
+        with pytest.raises(IncompleteRecordError, match="t@7"):
+            saver.steps("t", newest=2)
+
+
+def test_what_is_gathered_is_what_is_loaded(any_saver: Any) -> None:
+    """Read in one go, every state, write and node is what it is alone; an element of two states is one object."""
+    forked(any_saver)
+    review(any_saver).invoke({}, config("r"))
+    loop(any_saver, DeltaState).invoke({"until": 6, "n": 0}, config("d"))
+    for thread in ("t", "r", "d"):
+        alone, together = History(any_saver, thread), History(any_saver, thread)
+        assert (together._timeline.gather() is not None) == isinstance(any_saver, Saver)
+        for one, other in zip(alone, together, strict=True):
+            assert same(dict(one.values), dict(other.values))
+            assert same(one.stored.metadata, other.stored.metadata)
+            assert one.stored.checkpoint == other.stored.checkpoint
+            assert one.stored.parent_config == other.stored.parent_config
+            assert (one.pending, one.nodes) == (other.pending, other.nodes)
+    if isinstance(any_saver, Saver):
+        together = History(any_saver, "t")
+        together._timeline.gather()
+        assert together[4].values["log"][0] is together[9].values["log"][0]
+
+
+def test_who_was_sent_is_read_without_the_rest(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes that a `Send` started are named by one channel of the parent; no state is loaded."""
+    review(saver).invoke({}, config())
+    answered = {one.id: "yes" for one in History(saver, "t")[-1].interrupts}
+    review(saver).invoke(Command(resume=answered), config())
+    monkeypatch.setattr(saver, "get_tuple", lambda place: pytest.fail("a whole state was loaded"))
+    assert History(saver, "t")[-1].nodes == ("ask", "work")
+
+
 def test_what_is_not_there(any_saver: Any) -> None:
     """An unknown thread or path is an error of its own that says what there is."""
     with pytest.raises(UnknownThreadError, match="no thread 'nobody'"):

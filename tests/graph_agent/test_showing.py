@@ -22,11 +22,11 @@ from langgraph.graph import END, START, StateGraph
 from rich.console import Console
 
 from checkpointers import History, Saver
-from checkpointers.drawing import export_html, nodes_at
+from checkpointers.drawing import export_html
+from checkpointers.lanes import lanes
 from checkpointers.show.cards import Card, Chip, Code, Edit, Rows, Values, Words
 from checkpointers.show.console import rich_of
 from checkpointers.show.drawn import html_of, page_of
-from checkpointers.show.lanes import lanes_of
 from checkpointers.show.strip import Mark, picture_of
 from checkpointers.show.text import brief, clipped, redacted, short, visible
 from graph_agent import Agent, Patch, tool
@@ -286,7 +286,7 @@ def test_the_picture_is_what_happened(things: Mapping[str, Any]) -> None:
     assert list(drawn) == [step.number for step in timeline]
     for step in timeline:
         mark = drawn[step.number]
-        assert nodes_at(timeline._timeline, step._info) == step.nodes
+        assert timeline._timeline.nodes_of(step._info) == step.nodes
         assert mark.parent == step.parent
         assert mark.at == step.at
         tokens = [one.get("tokens", {}) for one in step.decisions]
@@ -451,29 +451,6 @@ def test_kinds_are_told_apart_without_colour() -> None:
     assert len(drawn) == 6
 
 
-@given(st.lists(st.integers(0, 6), max_size=40))
-def test_lanes_hold_one_branch_at_a_time(back: list[int]) -> None:
-    """The way to the newest step is the first lane; in each other lane one branch ends before the next begins."""
-    parents: dict[int, int | None] = {1: None}
-    for number, steps in enumerate(back, 2):
-        parents[number] = max(1, number - 1 - steps)
-    lanes = lanes_of(parents)
-    assert lanes.keys() == parents.keys()
-    step: int | None = max(parents)
-    way = set()
-    while step is not None:
-        way.add(step)
-        step = parents[step]
-    assert {number for number, lane in lanes.items() if lane == 0} == way
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for number, parent in parents.items():
-        lane = lanes[number]
-        if lane and parent is not None:
-            spans.setdefault(lane, []).append((parent, number))
-    for found in spans.values():
-        assert all(a[1] <= b[0] for a, b in pairwise(found))
-
-
 class Count(TypedDict, total=False):
     n: int
     text: str
@@ -524,7 +501,7 @@ def test_a_branch_is_drawn_in_a_lane_of_its_own(make: Callable[..., Agent]) -> N
     assert "branches 2" in text
     assert "changed or forked from outside" in text
     drawn = marks(history._timeline)
-    assert set(lanes_of({mark.number: mark.parent for mark in drawn}).values()) == {0, 1}
+    assert {at.lane for at in lanes([(mark.number, mark.parent) for mark in drawn])} == {0, 1}
     assert sum(mark.tokens for mark in drawn) > 0
 
 

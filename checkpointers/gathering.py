@@ -1,0 +1,117 @@
+"""All steps of a thread of ours, read in one go: what many states have is decoded once, and is one object in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from checkpointers.codec import ATOM, LIST, WHOLE, Codec, Ref, is_recipe, numbers, unpacked
+from checkpointers.keys import key_of
+from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread, metadata_of
+from checkpointers.operations.read import Shelf, Wanted, join, made, opened
+from checkpointers.paging import tuple_of
+from checkpointers.records import Record, TaskWrites, in_order
+from checkpointers.segments import Stack
+from checkpointers.standing import Thread
+from checkpointers.statements import Row, Statement, Statements
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import CheckpointTuple
+
+    from checkpointers.saver import Saver
+
+LATELY: Final = 64
+
+
+class Sharing(Codec):
+    """Values put together of elements that are decoded once; nobody may change them."""
+
+    def __init__(self, codec: Codec) -> None:
+        """Decode as another codec does."""
+        super().__init__(codec.serde)
+        self._chunks: dict[tuple[int, int], Any] = {}
+        self._lately = lru_cache(LATELY)(super().join)
+
+    def join(self, ref: Ref, stack: Stack) -> Any:
+        """Put a value together; of neighbours that have the same reference it is the same object."""
+        if isinstance(ref, int):
+            return self._chunk(ref, stack)[0]
+        return self._lately(tuple(ref) if isinstance(ref, list) else ref, stack)
+
+    def _assembled(self, kind: int, runs: Sequence[int], stack: Stack) -> Any:
+        if kind in (ATOM, WHOLE):
+            value = self._chunk(runs[0], stack)
+            return value[0] if kind == ATOM else value
+        chunks = [self._chunk(number, stack) for number in numbers(runs)]
+        if kind == LIST:
+            return [item for chunk in chunks for item in chunk]
+        return {key: item for chunk in chunks for key, item in chunk.items()}
+
+    def _chunk(self, number: int, stack: Stack) -> Any:
+        place = (id(stack), number)  # a stack lives as long as what was gathered
+        if place not in self._chunks:
+            self._chunks[place] = self.value(stack.payload(number))
+        return self._chunks[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One checkpoint: its row, what it refers to, the writes on it."""
+
+    row: Row
+    record: Record
+    tasks: Sequence[TaskWrites]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The checkpoints of a namespace by their ids, and every element that they or their writes need."""
+
+    tools: Tools
+    thread: Thread
+    stored: dict[str, Stored]
+    shelf: Shelf
+
+    def tuple_of(self, checkpoint_id: str) -> CheckpointTuple:
+        """Give a checkpoint as LangGraph wants it."""
+        one = self.stored[checkpoint_id]
+        metadata = unpacked(metadata_of(self.thread, one.row))
+        return tuple_of(made(self.tools, self.thread, one.record, metadata, one.tasks, self.shelf))
+
+    def channel(self, checkpoint_id: str, name: str, default: Any) -> Any:
+        """Give one channel of a checkpoint."""
+        record = self.stored[checkpoint_id].record
+        return self.value(name, record.refs[name], record.step) if name in record.refs else default
+
+    def writes(self, checkpoint_id: str) -> Iterator[tuple[str, Any]]:
+        """Give what tasks that ran from a checkpoint wrote, each with its channel."""
+        one = self.stored[checkpoint_id]
+        for _, write in in_order(one.tasks):
+            yield write.channel, self.value(write.channel, write.ref, one.record.step)
+
+    def value(self, channel: str, ref: Ref, step: int) -> Any:
+        """Give what a reference stands for."""
+        return join(self.tools, Wanted(self.thread.name, step, channel, ref), self.shelf)
+
+    def resolved(self, channel: str, ref: Ref) -> Ref:
+        """Give a reference with its runs in place."""
+        return self.shelf.recipes[self.tools.names.keys[channel], tuple(ref)] if is_recipe(ref) else ref
+
+
+def gather(saver: Saver, thread: str, ns: str, first: int) -> Gathered | None:
+    """Read the steps of a namespace from one on, their writes, and every element that they need, each once."""
+    tools = saver._tools()  # noqa: SLF001  a second way to read what the saver reads
+    return saver._read(lambda: _gathered(replace(tools, codec=Sharing(tools.codec)), thread, ns, first))  # noqa: SLF001
+
+
+def _gathered(tools: Tools, name: str, ns: str, first: int) -> Statements[Gathered | None]:
+    thread = yield from find_thread(tools, name)
+    if thread is None:
+        return None
+    sql = f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND step >= ? ORDER BY step"
+    rows = yield Statement(sql, (thread.key, key_of(ns), first))
+    records, pending, shelf = yield from opened(tools, thread, rows)
+    found = (Stored(*one) for one in zip(rows, records, pending, strict=True))
+    return Gathered(tools, thread, {one.record.id: one for one in found}, shelf)
