@@ -20,7 +20,7 @@ from checkpointers.plain import as_json, visible
 from checkpointers.redacting import REDACTED, is_secret, redacted
 from checkpointers.spelling import cleaned, respelled, spelled
 from checkpointers.step import Step
-from checkpointers.timeline import Timeline
+from checkpointers.timeline import Timeline, Told
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -29,6 +29,7 @@ FORMAT: Final = "checkpointers.thread"
 VERSION: Final = 1
 _APART: Final = ("channel_values", "channel_versions", "versions_seen", "id")
 LONGEST: Final = 2_000
+END: Final = 500
 _ODD: Final = object()
 
 
@@ -130,9 +131,13 @@ def _line(kind: str, path: str, value: Any, *, redact: bool) -> str:
     told = as_json(value)
     if redact:
         told = redacted(told, secret=any(map(is_secret, path.split("."))))
-    text = json.dumps(told, ensure_ascii=False)
-    more = f"… ({len(text) - LONGEST} more characters)" if len(text) > LONGEST else ""
-    return visible(f"{kind} {path}: {text[:LONGEST]}{more}")
+    return visible(f"{kind} {path}: {_cut(json.dumps(told, ensure_ascii=False))}")
+
+
+def _cut(text: str) -> str:
+    """Leave out the middle of a long text: what a list has new stands at its end."""
+    hidden = len(text) - LONGEST
+    return f"{text[: LONGEST - END]}… ({hidden} characters) …{text[-END:]}" if hidden > 0 else text
 
 
 def _longest(text: str) -> int:
@@ -148,20 +153,24 @@ def _code(text: str) -> str:
 
 def as_python(step: Step, *, redact: bool) -> str:
     """Write code that makes the state of a step again: plain values as they are, others for the serializer."""
-    lines, imports = [], False
-    for name, value in step.values.items():
-        spelling = spelled(value, getattr(step.serde, "serde", step.serde))
-        spelling = cleaned(spelling, secret=is_secret(name)) if redact else spelling
-        plain = json.dumps(spelling).count('"$') == 0
-        code = pformat(spelling, width=100, sort_dicts=False)
-        imports = imports or not plain
-        lines.append(f"state[{name!r}] = {code if plain else f'read({code}, serde)'}")
+    speller = Speller(step.serde, redact=redact, shared=False)
+    lines = [f"state[{name!r}] = {_made(speller, name, value)}" for name, value in step.values.items()]
     head = [
-        "from checkpointers import StrictSerializer",
+        "from checkpointers import StrictSerializer, Told",
         "from checkpointers.spelling import read",
         "",
         "serde = StrictSerializer()  # types=[…] of your own",
-    ] * imports
+    ] * any("read(" in line or "Told(" in line for line in lines)
     return "\n".join(
         [f"# The state of {str(step)!a}{f', secrets as {REDACTED!r}' * redact}.", *head, "state = {}", *lines, ""]
     )
+
+
+def _made(speller: Speller, name: str, value: Any) -> str:
+    """Write the code of a value; what a DeltaChannel was told stays that, for its reducer."""
+    if isinstance(value, Told):
+        writes = [_made(speller, name, write) for write in value.writes]
+        return f"Told({_made(speller, name, value.seed)}, ({', '.join([*writes, ''])}))"
+    spelling = speller.told(name, value)
+    code = pformat(spelling, width=100, sort_dicts=False)
+    return f"read({code}, serde)" if '"$' in json.dumps(spelling) else code
