@@ -19,6 +19,7 @@ from tests.checkpointers.wild import TYPES
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
+settings.register_profile("large", settings.get_profile("default"), max_examples=1_000)
 settings.load_profile("default")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs something in the background says so

@@ -8,12 +8,12 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 
-from checkpointers import History, HistoryError, Saver, SqliteSaver
-from checkpointers.diffing import Diff, Stat, compare
+from checkpointers import History, HistoryError, Saver
+from checkpointers.diffing import Diff, Stat
 from checkpointers.lanes import Lane, lanes
 from checkpointers.news import parts
 from checkpointers.patching import applied, patch
@@ -135,68 +135,6 @@ def test_lines_and_what_garbles() -> None:
     assert [len(line) for line in lines] == [168, 23]
     assert str(History(saver, "t").grep("red")[0]).endswith("needle \\u001b[31mred\\u202e needle")
     assert visible("a\x00\u200b\U000e0041é\n") == "a\\u0000\\u200b\\udb40\\udc41é\n"
-
-
-edits = st.lists(
-    st.tuples(
-        st.integers(0, 9),
-        st.dictionaries(
-            st.sampled_from(["log", "facts", "note"]),
-            st.lists(st.sampled_from(["red", "green", {"id": "p", "text": "red"}, {"id": "q", "text": "blue green"}]), max_size=4)
-            | st.dictionaries(st.sampled_from(["a", "b.c"]), st.sampled_from(["red", "green " * 9]), max_size=2)
-            | st.sampled_from(["red", "a text that is long enough to be an element of its own, red " * 2]),
-            max_size=3,
-        ),
-    ),
-    min_size=1,
-    max_size=12,
-)  # fmt: skip
-
-
-def grown(saver: Any, thread: str, steps: Any) -> None:
-    """Make a thread of any shape: each step is made from any before it."""
-    places, states, versions = [config(thread, checkpoint_ns="")], [{}], [{}]
-    for number, (parent, changes) in enumerate(steps, 1):
-        before = 1 + parent % (number - 1) if number > 1 else 0
-        states.append({**states[before], **changes})
-        versions.append({**versions[before], **dict.fromkeys(changes, number)})
-        checkpoint = {
-            "v": 1, "id": f"{number:032d}", "ts": "2026-11-18T00:00:00+00:00", "channel_values": states[-1],
-            "channel_versions": versions[-1], "versions_seen": {},
-        }  # fmt: skip
-        metadata = {"source": "loop", "step": number}
-        places.append(saver.put(places[before], checkpoint, metadata, dict.fromkeys(changes, number)))
-
-
-@settings(max_examples=60)
-@given(edits)
-def test_verbs_against_a_naive_replay(steps: Any) -> None:
-    """Law: grep, blame, diff and bisect say what reading all states by `list` says, with ours and another saver."""
-    with SqliteSaver.open(":memory:") as ours:
-        for saver in (ours, InMemorySaver()):
-            grown(saver, "t", steps)
-            _check(saver)
-
-
-def _check(saver: Any) -> None:
-    history = History(saver, "t")
-    listed = {found.checkpoint["id"]: found for found in saver.list(config())}
-    states = {step.number: dict(listed[step.id].checkpoint["channel_values"]) for step in history}
-    for pattern in ("red", "green"):
-        found = {(m.step, m.path, m.line) for m in history.grep(pattern, where="state", limit=10_000)}
-        assert found == naive(history, pattern, "state")
-    chain = [step.number for step in history[-1].ancestry]
-    for name in {name for number in chain for name in states[number]}:
-        seen = [states[number].get(name) for number in chain]
-        changed = [n for n, old, new in zip(chain, [None, *seen], seen, strict=False) if difference(old, new)]
-        assert [blamed.step for blamed in history.blame(name)] == changed[::-1]
-        there = history.bisect(lambda step, n=changed[-1]: step.number >= n)
-        assert there is not None
-        assert there.number == changed[-1]
-    for number, state in states.items():
-        diff = history.diff(1, number)
-        assert bool(diff) == bool(list(compare(states[1], state)))
-        assert applied(as_json(states[1]), diff.json_patch()) == as_json(state)
 
 
 @given(st.lists(st.integers(0, 30), max_size=30))
