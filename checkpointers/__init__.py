@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from checkpointers.adopting import Adopted, adopt
-    from checkpointers.diffing import Change, Diff
+    from checkpointers.comparing import Comparison
+    from checkpointers.diffing import Change, Diff, Stat
+    from checkpointers.drawing import export_html
     from checkpointers.effects import BodyInfo, Entry
     from checkpointers.errors import (
         AsyncSaverError,
@@ -51,9 +53,11 @@ if TYPE_CHECKING:
         UnstorableValueError,
     )
     from checkpointers.history import Blame, History
+    from checkpointers.importing import import_thread
     from checkpointers.keyring import Keyring
     from checkpointers.lease import Lease
     from checkpointers.ledger import Ledger
+    from checkpointers.logs import Line
     from checkpointers.operations.checking import Finding
     from checkpointers.operations.inspecting import Raw
     from checkpointers.operations.repair import Rotation
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from checkpointers.registry import open_saver
     from checkpointers.retention import Keep, Plan
     from checkpointers.saver import Saver
+    from checkpointers.searching import Found, Match
     from checkpointers.sqlite import SqliteSaver
     from checkpointers.standing import Holder
     from checkpointers.step import Step
@@ -70,7 +75,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "adopting": "adopt Adopted",
-    "diffing": "Change Diff",
+    "comparing": "Comparison",
+    "diffing": "Change Diff Stat",
+    "drawing": "export_html",
     "effects": "BodyInfo Entry",
     "errors": (
         "AsyncSaverError BlockedTypeError BusyError CheckpointerError DamagedValueError DiskFullError"
@@ -81,9 +88,11 @@ _HOMES = {
         " UnknownStepError UnknownThreadError UnreachableError UnreadableValueError UnstorableValueError"
     ),
     "history": "Blame History",
+    "importing": "import_thread",
     "keyring": "Keyring",
     "lease": "Lease",
     "ledger": "Ledger",
+    "logs": "Line",
     "operations.checking": "Finding",
     "operations.inspecting": "Raw",
     "operations.repair": "Rotation",
@@ -91,6 +100,7 @@ _HOMES = {
     "registry": "open_saver",
     "retention": "Keep Plan",
     "saver": "Saver",
+    "searching": "Found Match",
     "sqlite": "SqliteSaver",
     "standing": "Holder",
     "step": "Step",
@@ -109,6 +119,7 @@ __all__ = [
     "BusyError",
     "Change",
     "CheckpointerError",
+    "Comparison",
     "DamagedValueError",
     "Degraded",
     "Diff",
@@ -117,6 +128,7 @@ __all__ = [
     "EntryMovedError",
     "Finding",
     "ForkedWarning",
+    "Found",
     "HeadMovedError",
     "History",
     "HistoryError",
@@ -129,6 +141,8 @@ __all__ = [
     "Lease",
     "LeaseLostError",
     "Ledger",
+    "Line",
+    "Match",
     "MissingBodyError",
     "MissingDriverError",
     "NotADatabaseError",
@@ -144,6 +158,7 @@ __all__ = [
     "SchemaError",
     "ShreddedError",
     "SqliteSaver",
+    "Stat",
     "Step",
     "StepInfo",
     "StorageError",
@@ -165,6 +180,8 @@ __all__ = [
     "UnstorableValueError",
     "Usage",
     "adopt",
+    "export_html",
+    "import_thread",
     "open_saver",
 ]
 

@@ -86,7 +86,7 @@ def _troubles(step: Step) -> list[Words | Values]:
     if step.status not in ("waiting", "failed"):
         return []
     asked = [Values("asks", getattr(one, "value", one)) for one in step.interrupts[:LISTED]]
-    return [*asked, *(Words("failed", short(error, 2_000), tone="bad") for error in step.errors[:LISTED])]
+    return [*asked, *(Words("failed", short(error, 2_000, redact=False), tone="bad") for error in step.errors[:LISTED])]
 
 
 def state_block(values: Mapping[str, Any]) -> Values | None:
@@ -99,6 +99,7 @@ def export_html(history: History, path: str | Path | None = None, *, redact: boo
 
     What looks like a secret is left out, unless `redact` is false.
     """
+    history._timeline.gather()  # noqa: SLF001  it goes through many states
     steps = list(history)
     cards = [history._card, *(step._card for step in reversed(steps))]  # noqa: SLF001  what shows itself
     page = page_of(f"{history.thread}: {amount(len(history), 'step')}", cards, redact=redact)

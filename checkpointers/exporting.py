@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpointers.diffing import Diff, compare
 from checkpointers.patching import patch
 from checkpointers.plain import as_json, visible
-from checkpointers.redacting import REDACTED, is_secret, redacted
+from checkpointers.redacting import REDACTED, is_hidden, is_secret, redacted
 from checkpointers.spelling import cleaned, respelled, spelled
 from checkpointers.step import Step
 from checkpointers.timeline import Timeline, Told
@@ -103,9 +103,15 @@ class Speller:
         return self._written[place]
 
 
-def as_text(document: Any) -> str:
-    """Write JSON so that nothing in it garbles a screen."""
-    return visible(json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False))
+def as_text(document: Mapping[str, Any]) -> str:
+    """Write JSON, a step a line, so that nothing in it garbles a screen."""
+    head = {name: value for name, value in document.items() if name != "steps"}
+    steps = ",\n".join(_json(step) for step in document["steps"])
+    return visible(f'{_json(head)[:-1]}, "steps": [\n{steps}\n]}}\n')
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def as_markdown(steps: list[Step], *, thread: str, redact: bool) -> str:
@@ -130,7 +136,7 @@ def _told(step: Step, *, redact: bool) -> Iterator[str]:
 def _line(kind: str, path: str, value: Any, *, redact: bool) -> str:
     told = as_json(value)
     if redact:
-        told = redacted(told, secret=any(map(is_secret, path.split("."))))
+        told = redacted(told, secret=is_hidden(path, value))
     return visible(f"{kind} {path}: {_cut(json.dumps(told, ensure_ascii=False))}")
 
 

@@ -1,11 +1,13 @@
-"""Secrets taken out of what is handed on: by the names of keys, and by what looks like a key; pure.
+"""Secrets taken out of what is shown or handed on: by the names of keys, and by what looks like a key; pure.
 
-It is a net, not a wall: what nothing tells from an ordinary word passes.
+One rule for exports, pages, notebooks and consoles. It is a net, not a wall: what nothing tells from an ordinary word
+passes.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -13,33 +15,56 @@ REDACTED: Final = "[redacted]"
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _SECRET: Final = frozenset(
     {"password", "passwords", "passwd", "pwd", "passphrase", "secret", "secrets", "authorization", "credential",
-     "credentials", "apikey", "apikeys", "bearer", "cookie", "jwt"}
+     "credentials", "apikey", "apikeys", "bearer", "cookie", "cookies", "jwt"}
 )  # fmt: skip
 _PAIRS: Final = frozenset({("api", "key"), ("api", "keys"), ("private", "key"), ("access", "key"), ("secret", "key")})
-_NAME: Final = r"[\w-]*(?:password|passwd|passphrase|secret|api[_-]?key|authorization|access[_-]?key|token)"
+_LONGEST_NAME: Final = 100
 _LIKE: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|\b(?:sk|pk|rk)[-_](?:[\w]+[-_])*[A-Za-z0-9_-]{16,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
+    r"|\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
     r"|\bxox[abprs]-[\w-]{10,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}"
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
     re.DOTALL,
 )
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 _ACCOUNT: Final = re.compile(r"(?<=://)([^\s/@:]*):[^\s/@]+@")
+# A name and what is given to it, in quotes or not, those of a text in a text too; what is cut off ends with the text.
 _GIVEN: Final = re.compile(
-    rf"""(?i)(\\?["']?\b{_NAME}\\?["']?\s*[=:]\s*)(?!\s)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\\"(?:[^"\\])*\\"|[^\s"',;&}})\]]+)"""
+    r"""(?P<name>\b[A-Za-z][\w-]{0,99})(?P<is>\\*["']?\s*[=:]\s*)"""
+    r"""(?P<value>"(?:[^"\\]|\\.)*(?:"|\Z)|'(?:[^'\\]|\\.)*(?:'|\Z)|(?P<quote>\\+["'])(?:(?!(?P=quote)).)*(?:(?P=quote)|\Z)"""
+    r"""|[^\s"',;&}{\[\])\\]+)""",
+    re.DOTALL,
 )
+# A text that has none of these has no secret that is known; most texts have none, and this is looked at much faster.
+_HINTS: Final = (
+    "passw", "passphrase", "pwd", "secret", "authorization", "credential", "key", "bearer", "basic", "cookie", "jwt",
+    "token", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
+    "xox", "akia", "asia", "aiza", "hf_", "eyj", "://",
+)  # fmt: skip
 
 
-def is_secret(key: str) -> bool:
+@lru_cache(1_000)
+def is_secret(key: object) -> bool:
     """Tell whether what has this name is a secret: "api_key", "accessToken"; not "tokens" or "token_count"."""
-    words = [word.lower() for word in _WORDS.findall(key)]
+    if not isinstance(key, str):
+        return False
+    words = [word.lower() for word in _WORDS.findall(key[:_LONGEST_NAME])]
     named = not _SECRET.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words))
     return named or words[-1:] == ["token"]
 
 
+def is_hidden(path: object, value: Any) -> bool:
+    """Tell whether what stands here is a secret by the name of a key on the way to it; None and truths are none."""
+    if value is None or isinstance(value, bool) or not isinstance(path, str):
+        return False
+    return any(map(is_secret, path[:_LONGEST_NAME].split(".")))
+
+
 def redacted_text(text: str) -> str:
     """Take out of a text what looks like a key, or is said to be one."""
+    lowered = text.lower()
+    if not any(hint in lowered for hint in _HINTS):
+        return text
     text = _LIKE.sub(REDACTED, text)
     text = _BEARER.sub(rf"\1 {REDACTED}", text)
     text = _ACCOUNT.sub(rf"\1:{REDACTED}@", text)
@@ -47,11 +72,13 @@ def redacted_text(text: str) -> str:
 
 
 def _given(found: re.Match[str]) -> str:
-    value = found[2]
-    if REDACTED in value or value.lower() in ("bearer", "basic", "[redacted"):
+    value = found["value"]
+    if REDACTED in value or value.lower() in ("bearer", "basic"):
         return found[0]
-    quote = '\\"' if value.startswith('\\"') else value[0] if value[0] in "\"'" else ""
-    return f"{found[1]}{quote}{REDACTED}{quote}"
+    if not is_secret(found["name"]):  # what has another name may be a text that has such names in it
+        return f"{found['name']}{found['is']}{value[0]}{_GIVEN.sub(_given, value[1:])}"
+    quote = found["quote"] or (value[0] if value[0] in "\"'" else "")
+    return f"{found['name']}{found['is']}{quote}{REDACTED}{quote}"
 
 
 def redacted(value: Any, *, secret: bool = False) -> Any:

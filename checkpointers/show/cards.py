@@ -55,6 +55,14 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A value that has a name, by which it may be nobody's business."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Words:
     """A text under a heading; `folded` is only shown when it is opened."""
 

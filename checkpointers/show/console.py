@@ -1,4 +1,4 @@
-"""Cards for a rich console: text alone, nothing in it is read as markup; drawn short, a card is a glance."""
+"""Cards for a rich console: text alone, nothing in it is markup, no secrets; drawn short, a card is a glance."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from checkpointers.show.cards import Block, Card, Chip, Code, Edit, Meter, Picture, Rows, Values, Words
+from checkpointers.redacting import REDACTED, is_hidden, redacted_text
+from checkpointers.show.cards import Block, Card, Chip, Code, Edit, Meter, Named, Picture, Rows, Values, Words
 from checkpointers.show.text import amount, brief, clipped, first, short, visible
 
 _STYLES: Final = {"good": "green", "wait": "yellow", "bad": "red", "plain": "dim"}
 CELL: Final = 160
 WHOLE: Final = 4_000
 PARTS: Final = 12
+LONGEST: Final = 20_000
 
 
 def rich_of(card: Card) -> Panel:
     """Draw a card."""
-    title = Text.assemble((f"{clipped(card.kind, 40)} " if card.kind else "", "dim"), (clipped(card.title, 80), "bold"))
+    title = Text.assemble((f"{clipped(card.kind, 40)} " if card.kind else "", "dim"), (_line(card.title, 80), "bold"))
     if card.status:
         title = Text.assemble(title, "  ", _chip(Chip(card.status)))
     return Panel(Group(*_inside(card)), title=title, title_align="left", border_style="dim", expand=False)
@@ -29,11 +31,11 @@ def rich_of(card: Card) -> Panel:
 
 def _inside(card: Card) -> list[Any]:
     facts = [
-        Text.assemble((f"{clipped(name, 40)} ", "dim"), _cell(value))
+        Text.assemble((f"{clipped(name, 40)} ", "dim"), _cell(Named(name, value)))
         for name, value in card.facts
         if value not in (None, "")
     ]
-    note = [Text(clipped(card.note, CELL), "dim")] if card.note else []
+    note = [Text(_line(card.note), "dim")] if card.note else []
     return [
         *note,
         *([Text("   ").join(facts)] if facts else []),
@@ -50,7 +52,11 @@ def _block(block: Block) -> list[Any]:
         return [Text(clipped(f"{block.label} {block.used:,.0f} of {block.limit:,.0f} {block.unit}", CELL), "dim")]
     label = [Text(clipped(block.label, CELL), "dim bold")] if block.label else []
     if isinstance(block, Words):
-        return [*label, Padding(Text(brief(block.text)), (0, 0, 0, 2))] if not block.folded else []
+        return (
+            [*label, Padding(Text(brief(redacted_text(block.text[:LONGEST]))), (0, 0, 0, 2))]
+            if not block.folded
+            else []
+        )
     return [*label, _table(block)] if not block.folded else []
 
 
@@ -70,26 +76,37 @@ def _table(block: Rows | Values) -> Table:
 def _named(value: Any) -> list[list[Any]]:
     if isinstance(value, dict):
         more = [["…", f"{len(value) - PARTS:,} more"]] if len(value) > PARTS else []
-        return [*([short(name, 40), part] for name, part in first(value, PARTS)), *more]
+        return [*([short(name, 40), Named(str(name), part)] for name, part in first(value, PARTS)), *more]
     return [["", value]]
 
 
 def _whole(value: Any) -> Text:
     """Show what a person decides about: text as it is, and exactly how much of it is not shown."""
+    if isinstance(value, Named) and not is_hidden(value.name, value.value):
+        value = value.value
     if not isinstance(value, str):
         return _cell(value)
     hidden = len(value) - WHOLE
-    return Text(visible(value[:WHOLE]) + (f" … {amount(hidden, 'character')} more" if hidden > 0 else ""))
+    return Text(
+        visible(redacted_text(value[:WHOLE])) + (f" … {amount(hidden, 'character')} more" if hidden > 0 else "")
+    )
 
 
 def _cell(value: Any) -> Text:
+    if isinstance(value, Named):
+        return Text(REDACTED) if is_hidden(value.name, value.value) else _cell(value.value)
     if isinstance(value, Chip):
         return _chip(value)
     if isinstance(value, Code):
-        return Text(clipped(value.text, CELL), "cyan")
+        return Text(_line(value.text), "cyan")
     if isinstance(value, Edit):
-        return Text.assemble((clipped(value.before, CELL), "red strike"), " → ", (clipped(value.after, CELL), "green"))
+        return Text.assemble((_line(value.before), "red strike"), " → ", (_line(value.after), "green"))
     return Text(short(value, CELL))
+
+
+def _line(text: str, limit: int = CELL) -> str:
+    """Give a text in one line, without what looks like a secret."""
+    return clipped(redacted_text(text[:WHOLE]), limit)
 
 
 def _chip(chip: Chip) -> Text:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
-from checkpointers.show.cards import Card, Chip, Edit, Rows, cut
+from checkpointers.show.cards import Card, Chip, Edit, Named, Rows, cut
 
 LISTED: Final = 60
 
@@ -35,7 +35,7 @@ def diff_card(before: str, after: str, changes: Sequence[Change]) -> Card:
 
 def _rows(changes: Iterable[Change]) -> Iterable[tuple[Any, ...]]:
     for change in changes:
-        yield Chip(change.kind), change.path, _value(change)
+        yield Chip(change.kind), change.path, Named(change.path, _value(change))
 
 
 def _is_plain(value: Any) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from checkpointers.paths import fields_of, is_list
-from checkpointers.show.cards import Block, Card, Chip, Code, Edit, Meter, Picture, Rows, Values, Words
+from checkpointers.redacting import REDACTED, is_hidden, redacted_text
+from checkpointers.show.cards import Block, Card, Chip, Code, Edit, Meter, Named, Picture, Rows, Values, Words
 from checkpointers.show.markup import NOTHING, Html, joined, safe, tag
 from checkpointers.show.style import PAGE, style
-from checkpointers.show.text import REDACTED, amount, clipped, first, is_secret, redacted, short
+from checkpointers.show.text import amount, clipped, first, short
 
 ROOM: Final = 120_000
 PAGE_ROOM: Final = 4_000_000
@@ -24,7 +25,7 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none';
 
 
 def html_of(card: Card) -> str:
-    """Draw a card for a notebook."""
+    """Draw a card for a notebook, without what looks like a secret."""
     return tag("div", tag("style", Html(style())), Writer().card(card), cls="ckpt")
 
 
@@ -48,7 +49,7 @@ def page_of(title: str, cards: list[Callable[[], Card]], *, redact: bool = True,
 class Writer:
     """Writes blocks; there is so much room for texts and values in all."""
 
-    def __init__(self, *, redact: bool = False, room: int = ROOM) -> None:
+    def __init__(self, *, redact: bool = True, room: int = ROOM) -> None:
         """Begin with all the room; `redact` leaves out what looks like a secret."""
         self._redact, self._left = redact, room
         self._kinds: dict[type[Any], Callable[[Any], Html]] = {
@@ -64,7 +65,9 @@ class Writer:
             tag("span", self._line(card.note), cls="n v") if card.note else NOTHING,
         )
         facts = [
-            tag("span", tag("i", f"{name} "), self.cell(value)) for name, value in card.facts if value not in (None, "")
+            tag("span", tag("i", f"{name} "), self.cell(Named(name, value)))
+            for name, value in card.facts
+            if value not in (None, "")
         ]
         inside = joined(tag("div", *facts, cls="f") if facts else NOTHING, *map(self._block, card.blocks))
         if folded:
@@ -73,6 +76,8 @@ class Writer:
 
     def cell(self, value: Any) -> Html:
         """Write a value that stands beside others."""
+        if isinstance(value, Named):
+            return safe(REDACTED) if self._hides(value.name, value.value) else self.cell(value.value)
         if isinstance(value, Chip):
             return self._chip(value)
         if isinstance(value, Code):
@@ -104,7 +109,7 @@ class Writer:
             return self.text(value)
         if not parts or deep >= DEEP or self._left <= 0:
             self._left -= LINE // 4
-            return tag("span", self._line(short(value, LINE)), cls="v" if parts is None else "v q")
+            return tag("span", self._short(value, LINE), cls="v" if parts is None else "v q")
         rows = [self._part(name, part, deep) for name, part in parts[0]]
         hidden = parts[1] - len(rows)
         more = tag("div", f"{amount(hidden, 'more')[:-1]}" if hidden != 1 else "1 more", cls="n") if hidden else NOTHING
@@ -112,22 +117,25 @@ class Writer:
         if deep < 1 or (parts[1] <= 2 and deep < 3):  # noqa: PLR2004  what is small stands open
             return whole
         self._left -= LINE
-        summary = tag(
-            "summary", tag("span", self._line(short(value, 76)), cls="q"), tag("span", f" {_size(value)}", cls="n")
-        )
+        summary = tag("summary", tag("span", self._short(value, 76), cls="q"), tag("span", f" {_size(value)}", cls="n"))
         return tag("details", summary, tag("div", whole, cls="in"))
 
     def _part(self, name: Any, part: Any, deep: int) -> Html:
         self._left -= 60
-        secret = self._redact and is_secret(name) and isinstance(part, str | bytes)
-        written = safe(REDACTED) if secret else self.value(part, deep + 1)
-        return joined(tag("dt", self._line(short(name, 80))), tag("dd", written))
+        written = safe(REDACTED) if self._hides(name, part) else self.value(part, deep + 1)
+        return joined(tag("dt", self._short(name, 80)), tag("dd", written))
+
+    def _hides(self, name: Any, value: Any) -> bool:
+        return self._redact and is_hidden(name, value)
 
     def _clean(self, text: str) -> str:
-        return redacted(text) if self._redact else text
+        return redacted_text(text) if self._redact else text
 
     def _line(self, text: str, limit: int = LINE) -> str:
         return text if isinstance(text, Html) else clipped(self._clean(text[: 2 * limit + WHOLE]), limit)
+
+    def _short(self, value: Any, limit: int) -> str:
+        return short(value, limit, redact=self._redact)
 
     def _block(self, block: Block) -> Html:
         if isinstance(block, Card):
@@ -158,14 +166,19 @@ class Writer:
             return self._headed(block.label, self.value(block.value), folded=block.folded)
         rows = [
             joined(
-                tag("dt", self._line(short(name, 80))),
-                tag("dd", self.text(part, WHOLE) if isinstance(part, str) else self.value(part)),
+                tag("dt", self._short(name, 80)),
+                tag("dd", self._wide(name, part)),
             )
             for name, part in first(block.value, 2 * ITEMS)
         ]
         hidden = len(block.value) - len(rows)
         more = tag("div", f"{hidden:,} more", cls="n") if hidden else NOTHING
         return self._headed(block.label, joined(tag("dl", *rows), more), folded=block.folded)
+
+    def _wide(self, name: Any, part: Any) -> Html:
+        if self._hides(name, part):
+            return safe(REDACTED)
+        return self.text(part, WHOLE) if isinstance(part, str) else self.value(part)
 
     def _meter(self, block: Meter) -> Html:
         share = min(1.0, block.used / block.limit) if block.limit else 1.0

@@ -10,9 +10,10 @@ from statistics import median
 from typing import Any, Final, Literal
 
 from checkpointers.lanes import lanes
+from checkpointers.redacting import redacted_text
 from checkpointers.show.cards import Picture
 from checkpointers.show.markup import NOTHING, Html, joined, tag, way
-from checkpointers.show.text import amount, clipped, lasted, redacted
+from checkpointers.show.text import amount, clipped, lasted
 
 Kind = Literal["input", "node", "tool", "review", "failure", "change"]
 DRAWN: Final = 1_000
@@ -185,7 +186,7 @@ def _thousands(number: int) -> str:
 def _mark(mark: Mark, plan: _Plan, *, room: int) -> Html:
     x, column = plan.x[mark.number], plan.column
     hit = tag("path", d=f"M{x - column / 2:g} 0h{column:g}v{plan.bars + BARS - 4:g}h-{column:g}z", cls="x")
-    told = f"@{mark.number} {clipped(mark.name, room // 2)} {clipped(redacted(mark.told[:LONGEST]), room)}".strip()
+    told = f"@{mark.number} {clipped(mark.name, room // 2)} {clipped(redacted_text(mark.told[:LONGEST]), room)}".strip()
     if mark.tokens:
         told += f" · {amount(mark.tokens, 'token')}"
     return tag("g", tag("title", told), hit, _shape(mark.kind, x, plan.y(mark.number), min(5.5, column * 0.36)))

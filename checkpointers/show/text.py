@@ -1,4 +1,4 @@
-"""Text of anybody's, made harmless to look at: controls are seen, long ones are cut, secrets may be left out; pure."""
+"""Text of anybody's, made harmless to look at: controls are seen, long ones are cut; pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from reprlib import Repr
 from typing import Any, Final
 
 from checkpointers.paths import fields_of
+from checkpointers.redacting import REDACTED, is_hidden, redacted_text
 
 # C0 and C1 but for tab and newline, marks and overrides of direction, what has no width, tags, halves of characters. A
 # joiner stays where it joins pictures.
@@ -21,24 +22,8 @@ _NAMES: Final = {
     "\u202a": "LRE", "\u202b": "RLE", "\u202c": "PDF", "\u202d": "LRO", "\u202e": "RLO", "\u2066": "LRI",
     "\u2067": "RLI", "\u2068": "FSI", "\u2069": "PDI", "\ufeff": "BOM",
 }  # fmt: skip
-_GUARDED: Final = r"pass(?:word|wd|phrase)|secret|token|api[_-]?key|authorization|credential|cookie|private[_-]?key"
-_SECRET_KEY: Final = re.compile(_GUARDED, re.IGNORECASE)
-_SECRET_TEXT: Final = re.compile(
-    r"\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[\w-]{10,}"
-    r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\bBearer\s+[^\s\"']{12,}|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-)
-_SECRET_PAIRS: Final = (
-    re.compile(
-        rf"""((["'])[^"'\\]*(?:{_GUARDED})[^"'\\]*\2\s*[:=]\s*)(["'])(?:(?!\3)[^\\]|\\.)*(?:\3|\Z)""", re.IGNORECASE
-    ),
-    re.compile(
-        rf"""((\\+["'])[^"'\\]*(?:{_GUARDED})[^"'\\]*\2\s*:\s*)(\\+["'])(?:(?!\3).)*(?:\3|\Z)""",
-        re.IGNORECASE | re.DOTALL,
-    ),
-)
-REDACTED: Final = "•••• (left out)"
 LINES: Final = 10
+MORE: Final = 2_000
 
 
 def visible(text: str) -> str:
@@ -83,36 +68,29 @@ def lasted(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"  # noqa: PLR2004
 
 
-def is_secret(key: object) -> bool:
-    """Tell whether what has this name is nobody's business."""
-    return isinstance(key, str) and _SECRET_KEY.search(key[:200]) is not None
-
-
-def redacted(text: str) -> str:
-    """Leave out what looks like a key or a password."""
-    for pairs in _SECRET_PAIRS:
-        text = pairs.sub(lambda found: f"{found[1]}{found[3]}{REDACTED}{found[3]}", text)
-    return _SECRET_TEXT.sub(REDACTED, text)
-
-
 class _Short(Repr):
-    """Values in a line: of no value more than a little is looked at."""
+    """Values in a line: of no value more than a little is looked at; secrets go before anything is cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, redact: bool) -> None:
         super().__init__()
+        self._redact = redact
         self.maxlevel, self.maxdict, self.maxlist, self.maxtuple = 3, 6, 6, 6
         self.maxstring = self.maxother = self.maxlong = 120
+
+    def _named(self, name: Any, value: Any, level: int) -> str:
+        return REDACTED if self._redact and is_hidden(name, value) else self.repr1(value, level - 1)
 
     def repr_int(self, x: int, level: int) -> str:
         del level
         return repr(x) if x.bit_length() < 400 else f"<a number of {x.bit_length():,} bits>"  # noqa: PLR2004
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        items = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in first(x, self.maxdict)]
+        items = [f"{self.repr1(k, level - 1)}: {self._named(k, v, level)}" for k, v in first(x, self.maxdict)]
         return "{…}" if level <= 0 and x else "{" + ", ".join([*items, *["…"] * (len(x) > self.maxdict)]) + "}"
 
     def repr_str(self, x: str, level: int) -> str:
-        return super().repr_str(x[: 4 * self.maxstring] if len(x) > 4 * self.maxstring else x, level)
+        text = x[: 4 * self.maxstring] if len(x) > 4 * self.maxstring else x
+        return super().repr_str(redacted_text(text) if self._redact else text, level)
 
     def repr_bytes(self, x: bytes, level: int) -> str:
         del level
@@ -120,7 +98,7 @@ class _Short(Repr):
 
     def repr_instance(self, x: Any, level: int) -> str:
         if level > 0 and (parts := fields_of(x)):
-            inside = ", ".join(f"{name}={self.repr1(part, level - 1)}" for name, part in first(parts, 6))
+            inside = ", ".join(f"{name}={self._named(name, part, level)}" for name, part in first(parts, 6))
             return f"{type(x).__name__}({inside}{', …' * (len(parts) > 6)})"  # noqa: PLR2004
         try:
             return repr(x)[: self.maxother]
@@ -133,10 +111,10 @@ def first(items: Mapping[Any, Any], count: int) -> list[tuple[Any, Any]]:
     return [pair for pair, _ in zip(items.items(), range(count), strict=False)]
 
 
-def short(value: Any, limit: int = 120) -> str:
-    """Give a value in one line; text is given as it is."""
+def short(value: Any, limit: int = 120, *, redact: bool = True) -> str:
+    """Give a value in one line, without what looks like a secret; text is given as it is."""
     try:
-        text = value if isinstance(value, str) else _Short().repr(value)
+        text = value[: limit + MORE] if isinstance(value, str) else _Short(redact=redact).repr(value)
     except Exception:  # noqa: BLE001  a value that cannot be looked at is still there
         text = f"<{type(value).__name__}>"
-    return clipped(text, limit)
+    return clipped(redacted_text(text) if redact else text, limit)

@@ -10,8 +10,7 @@ from hypothesis import given
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from checkpointers import CheckpointerError, History, HistoryError, Saver, SqliteSaver, ThreadExistsError
-from checkpointers.importing import import_thread
+from checkpointers import CheckpointerError, History, HistoryError, Saver, SqliteSaver, ThreadExistsError, import_thread
 from checkpointers.redacting import REDACTED, is_secret, redacted, redacted_text
 from checkpointers.spelling import read, spelled
 from checkpointers.strict import StrictSerializer

@@ -21,9 +21,8 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSaver
 from langgraph.types import Command
 
-from checkpointers import History, Saver
+from checkpointers import History, Saver, import_thread
 from checkpointers.drawing import export_html
-from checkpointers.importing import import_thread
 from checkpointers.plain import as_json
 from checkpointers.timeline import Told
 from tests.checkpointers.graphs import config

@@ -24,11 +24,12 @@ from rich.console import Console
 from checkpointers import History, Saver
 from checkpointers.drawing import export_html
 from checkpointers.lanes import lanes
+from checkpointers.redacting import redacted_text
 from checkpointers.show.cards import Card, Chip, Code, Edit, Rows, Values, Words
 from checkpointers.show.console import rich_of
 from checkpointers.show.drawn import html_of, page_of
 from checkpointers.show.strip import Mark, picture_of
-from checkpointers.show.text import brief, clipped, redacted, short, visible
+from checkpointers.show.text import brief, clipped, short, visible
 from graph_agent import Agent, Patch, tool
 from graph_agent.errors import MissingPackageError
 from graph_agent.events import Ended, Event
@@ -333,7 +334,13 @@ def test_a_page_is_one_file_without_secrets(make: Callable[..., Agent], tmp_path
     whole = Page(export_html(history, redact=False).removeprefix("<!doctype html>")).text
     assert "hunter2" in whole
     assert "sk-live-0123456789abcdef" in whole
-    assert "hunter2" in Page(history[4]._repr_html_()).text
+    for step in history:
+        console = Console(file=StringIO(), width=120)
+        console.print(step)
+        for drawn in (step._repr_html_(), console.file.getvalue()):
+            assert "hunter2" not in drawn
+            assert "0123456789abcdef" not in drawn
+    assert "hunter2" in str(history[4].values)
     cards = [step._card for step in history]
     small = Page(page_of("t", cards, room=10).removeprefix("<!doctype html>"))
     assert f"{len(cards) - 1} steps more, for which there was no room" in small.text
@@ -349,8 +356,8 @@ def test_a_page_is_one_file_without_secrets(make: Callable[..., Agent], tmp_path
 )  # fmt: skip
 def test_secrets_are_left_out(text: str) -> None:
     """Keys that say so, and texts that look like one, also inside of texts."""
-    assert "hunter2" not in redacted(text)
-    assert redacted("the build is green, 412 tokens") == "the build is green, 412 tokens"
+    assert "hunter2" not in redacted_text(text)
+    assert redacted_text("the build is green, 412 tokens") == "the build is green, 412 tokens"
 
 
 TEXTS = st.one_of(st.text(), st.sampled_from(WICKED), st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl"])))
