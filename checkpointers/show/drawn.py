@@ -8,7 +8,7 @@ from typing import Any, Final
 from checkpointers.paths import fields_of, is_list
 from checkpointers.redacting import REDACTED, is_hidden, redacted_text
 from checkpointers.show.cards import Block, Card, Chip, Code, Edit, Meter, Named, Picture, Rows, Values, Words
-from checkpointers.show.markup import NOTHING, Html, joined, safe, tag
+from checkpointers.show.markup import NOTHING, Html, joined, safe, spaced, tag
 from checkpointers.show.style import PAGE, style
 from checkpointers.show.text import amount, clipped, first, short
 
@@ -58,7 +58,7 @@ class Writer:
 
     def card(self, card: Card, *, folded: bool = False) -> Html:
         """Write a card, and those inside it."""
-        head = joined(
+        head = spaced(
             tag("span", self._line(card.kind), cls="k") if card.kind else NOTHING,
             tag("b", self._line(card.title), cls="v"),
             self._chip(Chip(card.status)) if card.status else NOTHING,
@@ -69,7 +69,7 @@ class Writer:
             for name, value in card.facts
             if value not in (None, "")
         ]
-        inside = joined(tag("div", *facts, cls="f") if facts else NOTHING, *map(self._block, card.blocks))
+        inside = joined(tag("div", spaced(*facts), cls="f") if facts else NOTHING, *map(self._block, card.blocks))
         if folded:
             return tag("details", tag("summary", tag("span", head, cls="h")), inside, cls="c")
         return joined(tag("div", head, cls="h"), inside)
@@ -184,11 +184,13 @@ class Writer:
         share = min(1.0, block.used / block.limit) if block.limit else 1.0
         bar = tag("span", tag("span", cls=f"u{' bad' * (share > 0.9)}", style=f"width:{share:.1%}"), cls="o")  # noqa: PLR2004
         told = f"{block.used:,.0f} of {block.limit:,.0f} {block.unit}, {share:.0%}"
-        return tag("div", tag("span", block.label, cls="n"), bar, tag("span", told, cls="n"), cls="m")
+        return tag("div", spaced(tag("span", block.label, cls="n"), bar, tag("span", told, cls="n")), cls="m")
 
     def _picture(self, block: Picture) -> Html:
         signs = (
-            tag("div", *(tag("span", sign, words) for sign, words in block.signs), cls="g") if block.signs else NOTHING
+            tag("div", spaced(*(tag("span", sign, " ", words) for sign, words in block.signs)), cls="g")
+            if block.signs
+            else NOTHING
         )
         return joined(tag("div", block.svg, cls="strip end" if block.from_end else "strip"), signs)
 

@@ -44,6 +44,11 @@ def joined(*parts: str) -> Html:
     return Html("".join(map(safe, parts)))
 
 
+def spaced(*parts: str) -> Html:
+    """Put parts side by side with a space between, which is all that parts them where there is no style."""
+    return Html(" ".join(safe(part) for part in parts if part))
+
+
 def way(*parts: str | float) -> str:
     """Write the way of a pen: letters and numbers."""
     return " ".join(part if isinstance(part, str) else f"{part:g}" for part in parts)

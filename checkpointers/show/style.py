@@ -40,14 +40,15 @@ _RULES: Final = """
  max-height:420px;overflow:auto}
 & code {background:var(--soft);color:var(--fg);border:0;border-radius:4px;padding:1px 5px}
 & .q {color:var(--dim)}
-& table {border-collapse:collapse;width:100%;margin:2px 0;border:0;font-size:13px}
-& tr,& tr:nth-child(even),& tr:hover {background:none}
+& table {border-collapse:collapse;table-layout:auto;width:100%;margin:2px 0;border:0;font-size:13px;color:inherit}
+& tbody tr:nth-child(n) {background:none}
 & th,& td {text-align:left;vertical-align:top;padding:3px 12px 3px 0;border:0;border-top:1px solid var(--line)}
 & th {color:var(--dim);font-weight:500;font-size:12px;border:0;white-space:nowrap}
 & td:first-child,& .r {width:1%} & td:last-child {width:58%} & td.s .v,& td .chip {white-space:nowrap}
 & td.r {text-align:right;font-variant-numeric:tabular-nums}
 & dl {display:grid;grid-template-columns:minmax(70px,max-content) minmax(0,1fr);gap:1px 12px;margin:2px 0}
-& dt {overflow-wrap:anywhere;max-width:220px;padding-top:1px} & dd {margin:0;min-width:0}
+& dt {overflow-wrap:anywhere;max-width:220px;padding-top:1px;float:none;width:auto;font-weight:400}
+& dd {margin:0;min-width:0}
 & details {margin:1px 0;white-space:normal} & summary {cursor:pointer;white-space:pre-wrap}
 & summary.l {color:var(--dim)}
 & details>.in {border-left:1px solid var(--line);padding-left:10px;margin:2px 0 6px 3px}
@@ -78,13 +79,16 @@ _RULES: Final = """
 
 
 def style() -> str:
-    """Give the rules; a notebook's own choice of light or dark comes before the system's."""
+    """Give the rules; a notebook's own choice of light or dark comes before the system's.
+
+    The class stands twice, to outrank what notebooks say of any table and any list.
+    """
     rules = "".join(line if line.startswith(" ") else f"\n{line}" for line in _RULES.split("\n"))
     dark = "body[data-jp-theme-light=false] .ckpt,body.vscode-dark .ckpt,[data-theme=dark] .ckpt"
     light = "body[data-jp-theme-light=true] .ckpt,body.vscode-light .ckpt,[data-theme=light] .ckpt"
     return (
         f".ckpt{{{_LIGHT}}}@media(prefers-color-scheme:dark){{.ckpt{{{_DARK}}}}}"
-        f"{light}{{{_LIGHT}}}{dark}{{{_DARK}}}" + rules.replace("&", ".ckpt")
+        f"{light}{{{_LIGHT}}}{dark}{{{_DARK}}}" + rules.replace("&", ".ckpt.ckpt")
     )
 
 
