@@ -50,6 +50,10 @@ class Started(_Told):
     tool: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return brief(f"{self.node} begins" + (f": {self.tool}({short(self.args)})" if self.tool else ""), lines=1)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Finished(_Told):
@@ -60,6 +64,10 @@ class Finished(_Told):
     patch: Mapping[str, Any] = field(repr=False)
     error: str = ""
 
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return brief(f"{self.node} " + (f"failed: {self.error}" if self.error else "ends"), lines=1)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Asked(_Told):
@@ -68,6 +76,10 @@ class Asked(_Told):
     thread: str
     review: Review
 
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return brief(f"asks: {self.review.description} ({self.review.reason})", lines=1)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ended(_Told):
@@ -75,6 +87,10 @@ class Ended(_Told):
 
     thread: str
     run: Run
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return brief(str(self.run), lines=1)
 
 
 Event = Started | Finished | Asked | Ended

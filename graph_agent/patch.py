@@ -101,7 +101,7 @@ class Patch:
         for key, value in other.changes.items():
             mine = changes.get(key)
             changes[key] = [*mine, *value] if isinstance(mine, list) and isinstance(value, list) else value
-        counts = {name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in {*self.counts, *other.counts}}
+        counts = {name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in (*self.counts, *other.counts)}
         return Patch(changes, counts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from graph_agent.errors import MissingPackageError
@@ -23,12 +24,8 @@ def series(timeline: Timeline, newest: int = NEWEST) -> dict[str, list[int]]:
 
 def plot(timeline: Timeline, newest: int = NEWEST) -> Any:
     """Draw tokens and bytes of the newest steps, one above the other, and give the figure."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415  only if somebody plots
-    except ImportError as error:
-        raise MissingPackageError("matplotlib", "a plot") from error
+    figure = _figure()
     found = series(timeline, newest)
-    figure = Figure(figsize=(9, 4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     above.bar(found["step"], found["tokens"], color="#4c78a8")
     below.bar(found["step"], found["bytes"], color="#9aa5b1")
@@ -37,3 +34,18 @@ def plot(timeline: Timeline, newest: int = NEWEST) -> Any:
     below.set_xlabel("step")
     above.set_title(f"thread {timeline.thread}"[:80].replace("$", r"\$"), loc="left", fontsize=10)
     return figure
+
+
+def _figure() -> Any:
+    """Give an empty figure that shows itself in any notebook; matplotlib's own does so only once pyplot was loaded."""
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415  only if somebody plots
+    except ImportError as error:
+        raise MissingPackageError("matplotlib", "a plot") from error
+
+    class Plot(Figure):
+        def _repr_png_(self) -> bytes:
+            self.savefig(drawn := BytesIO(), format="png")
+            return drawn.getvalue()
+
+    return Plot(figsize=(9, 4), layout="constrained")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.drawing import history_card, marks_of, state_block, step_card
 from checkpointers.paths import ABSENT
-from checkpointers.show.cards import Block, Card, Chip, Meter, Rows, Values, Words, cut, some
+from checkpointers.show.cards import Block, Card, Chip, Rows, Values, Words, cut, some
 from checkpointers.show.strip import DRAWN, Mark
 from checkpointers.show.text import amount
 from checkpointers.threads import StepInfo
@@ -137,10 +137,10 @@ def shown_card(shown: Shown) -> Card:
         ("items", f"{len(shown.items):,}"),
         ("messages", f"{len(shown.messages):,}"),
         ("size", amount(size, "byte")),
+        ("budget", f"{shown.budget:,}" if shown.budget else None),  # beside the prompt and headings; bytes, or tokens
     )
     left = [(kind, count) for kind, count in shown.left_out.items()]
     return Card("what the model was shown", "slice", "exact" if shown.exact else "not exact", facts, some(
-        Meter("room", size, shown.budget, "bytes") if shown.budget else None,
         Rows("in it", ("kind", "item", "why"), items, hidden, "item", folded=len(items) > TIPS) if items else None,
         Rows(f"left out: {amount(shown.left_out_bytes, 'byte')}", ("kind", "items"), left) if left else None,
         Rows("messages", ("role", "text"), [_message(one) for one in messages], more, "message"),

@@ -309,6 +309,7 @@ def test_a_plot_has_the_tokens_and_bytes_of_each_step(things: Mapping[str, Any])
     assert series(timeline, 3)["step"] == found["step"][-3:]
     if find_spec("matplotlib"):
         assert len(timeline.plot().axes) == 2
+        assert timeline.plot()._repr_png_().startswith(b"\x89PNG")  # what a notebook shows, without pyplot
     else:
         with pytest.raises(MissingPackageError, match="a plot needs matplotlib: pip install matplotlib"):
             timeline.plot()
@@ -581,6 +582,8 @@ def test_events_are_brief(things: Mapping[str, Any]) -> None:
     """An event says in a line what happens; the last has the run itself."""
     events = [thing for name, thing in things.items() if name.startswith("event")]
     assert isinstance(events[-1], Ended)
+    assert all(str(event) and "\n" not in str(event) and "\x1b" not in str(event) for event in events)
+    assert {str(event) for event in events} >= {"plan begins", "plan ends"}
     assert repr(events[-1].run)[:20] in repr(events[-1])
     assert "waiting" in Page(events[-1]._repr_html_()).text
     assert any(repr(event).startswith("Started(thread=") for event in events)
