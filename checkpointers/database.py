@@ -80,7 +80,7 @@ def check_version(place: str, version: int, dialect: str, *, read_only: bool = F
         raise SchemaError(place, cause, hint="copy it with the release that wrote it, through any LangGraph saver")
     if read_only and version < known[-1]:
         cause = f"its tables are of version {version}, and are brought up to date by who may write them"
-        raise SchemaError(place, cause, hint="open it once without read_only")
+        raise SchemaError(place, cause, hint="open it once without read_only, or: graph-agent migrate").of(version)
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:

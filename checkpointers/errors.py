@@ -324,9 +324,15 @@ class UnreachableError(StorageError):
 
 
 class SchemaError(StorageError):
-    """The tables are of a version that this release does not know."""
+    """The tables are of a version that this release does not know, or one that may not be brought up to date here."""
 
     hint = "install the release that wrote it, or a newer one"
+    version = 0
+
+    def of(self, version: int) -> SchemaError:
+        """Say which version they are of."""
+        self.version = version
+        return self
 
 
 def at(thread: str, step: int | None) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from checkpointers.lanes import Lane, drawn, lanes
 from checkpointers.plain import visible
-from checkpointers.step import Step
+
+if TYPE_CHECKING:  # rows alone can be laid out too, and LangGraph is not loaded for them
+    from checkpointers.step import Step
 
 
 @dataclass(frozen=True, slots=True)

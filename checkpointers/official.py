@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -79,9 +80,12 @@ class OfficialSqlite(Threaded, SqliteSaver):
     """`langgraph-checkpoint-sqlite` with a busy timeout and async methods."""
 
     @classmethod
-    def open(cls, path: str, *, timeout: float = 30.0, **options: Any) -> OfficialSqlite:
-        """Open a file of the official saver."""
-        return cls(sqlite3.connect(path, timeout=timeout, check_same_thread=False), **options)
+    def open(cls, path: str, *, timeout: float = 30.0, read_only: bool = False, **options: Any) -> OfficialSqlite:
+        """Open a file of the official saver; `read_only`, nothing is set up in it."""
+        place = f"{Path(path).absolute().as_uri()}?mode=ro" if read_only else path
+        opened = cls(sqlite3.connect(place, timeout=timeout, check_same_thread=False, uri=read_only), **options)
+        opened.is_setup = read_only
+        return opened
 
     def close(self) -> None:
         """Close the connection."""

@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool
 
 from checkpointers.official import Threaded
+from checkpointers.postgres_server import READS
 
 SETUP_LOCK: Final = 0x6C67_6F66
 PAUSE: Final = 0.05
@@ -19,11 +20,12 @@ class OfficialPostgres(Threaded, PostgresSaver):
     """`langgraph-checkpoint-postgres` on a pool that replaces lost connections, set up by one process at a time."""
 
     @classmethod
-    def open(cls, url: str, *, pool_size: int = 10, **options: Any) -> OfficialPostgres:
-        """Connect to a database of the official saver, creating its tables if needed."""
+    def open(cls, url: str, *, pool_size: int = 10, read_only: bool = False, **options: Any) -> OfficialPostgres:
+        """Connect to a database of the official saver, creating its tables if needed; `read_only`, nothing is."""
+        reads = {"options": READS} if read_only else {}
         pool: ConnectionPool[Any] = ConnectionPool(
             url,
-            kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row},
+            kwargs={"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row, **reads},
             min_size=1,
             max_size=pool_size,
             check=ConnectionPool.check_connection,
@@ -31,6 +33,8 @@ class OfficialPostgres(Threaded, PostgresSaver):
         )
         try:
             saver = cls(pool, **options)
+            if read_only:
+                return saver
             with pool.connection() as connection:
                 # Asked again and again: its indexes are built CONCURRENTLY, which would wait for those who wait.
                 while not connection.execute("SELECT pg_try_advisory_lock(%s) AS got", (SETUP_LOCK,)).fetchone()["got"]:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -55,21 +55,66 @@ class SqliteDatabase(Database):
         self._idle: list[sqlite3.Connection] = []
         self._all: list[sqlite3.Connection] = []
         self._closed = False
+        self._rests: tuple[int, ...] | None = None
         with self._told():
             if self.place != MEMORY and not read_only:
                 _create(Path(path))
+            if self.place != MEMORY and read_only:
+                self._rests = self._resting()  # then it is read as it is: SQLite makes no files beside it
             self._writer = self._connect()
             self._migrate()
 
     def run(self, operation: Operation[T]) -> T:
         """Answer reads from a reading connection and each write in a transaction of its own."""
-        with self._told(), self._reader() as connection:
+        with self._told():
+            return self._unmoved(lambda: self._run(operation))
+
+    def _run(self, operation: Operation[T]) -> T:
+        with self._reader() as connection:
             return drive(operation(), lambda request: self._answer(connection, request))
 
     def read(self, operation: Operation[T]) -> T:
         """Read from one snapshot."""
-        with self._told(), self._reader() as connection, _transaction(connection, "DEFERRED"):
+        with self._told():
+            return self._unmoved(lambda: self._read(operation))
+
+    def _read(self, operation: Operation[T]) -> T:
+        with self._reader() as connection, _transaction(connection, "DEFERRED"):
             return drive(operation(), lambda request: _execute(connection, request))
+
+    def _unmoved(self, look: Callable[[], T]) -> T:
+        """Read; where a file at rest began to be written meanwhile, read again as beside a writer."""
+        while self._read_only:
+            self._follow()
+            rests = self._rests
+            try:
+                found = look()
+            except sqlite3.Error:
+                if rests == self._resting():
+                    raise
+                continue
+            if rests is None or rests == self._resting():
+                return found
+        return look()
+
+    def _follow(self) -> None:
+        """Open the file anew if it came to rest, or to be written, since it was opened."""
+        with self._lock:
+            self._open_writer()
+            if self._rests is None or self._rests == (rests := self._resting()):
+                return
+            for connection in {self._writer, *self._idle}:
+                connection.close()
+            self._idle, self._all, self._rests = [], [], rests
+            self._writer = self._connect()
+
+    def _resting(self) -> tuple[int, ...] | None:
+        """Tell how a file stands that nobody writes; None if somebody may: the log beside it has something in it."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self.place + "-wal").st_size:  # noqa: PTH116
+                return None
+        found = os.stat(self.place)  # noqa: PTH116  the same path that SQLite is given
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def exclusive(self, operation: Operation[T]) -> T:
         """Hold the write lock of the file from the first statement to the commit."""
@@ -120,7 +165,8 @@ class SqliteDatabase(Database):
             return 0 < int(writer.execute("PRAGMA freelist_count").fetchone()[0]) < before
 
     def _connect(self) -> sqlite3.Connection:
-        uri = "file:" + _quoted(os.path.abspath(self.place)) + ("?mode=ro" if self._read_only else "?mode=rw")  # noqa: PTH100  no symlink is resolved
+        mode = ("?mode=ro&immutable=1" if self._rests else "?mode=ro") if self._read_only else "?mode=rw"
+        uri = "file:" + _quoted(os.path.abspath(self.place)) + mode  # noqa: PTH100  no symlink is resolved
         connection = sqlite3.connect(
             MEMORY if self.place == MEMORY else uri,
             uri=self.place != MEMORY,
@@ -150,7 +196,7 @@ class SqliteDatabase(Database):
             yield connection
         finally:
             with self._lock:
-                if self._closed:
+                if self._closed or connection not in self._all:
                     connection.close()
                 else:
                     self._idle.append(connection)

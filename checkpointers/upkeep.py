@@ -89,15 +89,18 @@ class Upkeep:
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
         return self.database.read(lambda: survey.threads(self._tools(), wanted))
 
-    def steps(self, thread: str, ns: str | None = "", *, newest: int | None = None) -> list[StepInfo]:
+    def steps(
+        self, thread: str, ns: str | None = "", *, newest: int | None = None, after: int = 0
+    ) -> list[StepInfo]:
         """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too.
 
-        `newest` reads so many rows only; before them stand the steps that these were made from.
+        `newest` reads so many rows only; before them stand the steps that these were made from. `after` a step: only
+        those with a higher number, and whether others are missing is not looked at.
         """
         name = str(thread)
         if newest is not None:
             return self.database.read(lambda: survey.newest_steps(self._tools(), name, ns, newest))
-        return self.database.read(lambda: survey.steps(self._tools(), name, ns))
+        return self.database.read(lambda: survey.steps(self._tools(), name, ns, after))
 
     def holder(self, thread: str) -> Holder | None:
         """Say who holds the lease of a thread now: `owner`, `since`, `until` (in microseconds), `epoch`."""
@@ -178,9 +181,11 @@ class Upkeep:
         """Async `threads`."""
         return await self.database.elsewhere(lambda: self.threads(**wanted))
 
-    async def asteps(self, thread: str, ns: str | None = "", *, newest: int | None = None) -> list[StepInfo]:
+    async def asteps(
+        self, thread: str, ns: str | None = "", *, newest: int | None = None, after: int = 0
+    ) -> list[StepInfo]:
         """Async `steps`."""
-        return await self.database.elsewhere(lambda: self.steps(thread, ns, newest=newest))
+        return await self.database.elsewhere(lambda: self.steps(thread, ns, newest=newest, after=after))
 
     async def aholder(self, thread: str) -> Holder | None:
         """Async `holder`."""

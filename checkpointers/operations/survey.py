@@ -100,15 +100,16 @@ def _fits(info: ThreadInfo, wanted: Wanted) -> bool:
     return all(metadata.get(key) == value for key, value in wanted.metadata.items())
 
 
-def steps(tools: Tools, name: str, ns: str | None) -> Statements[list[StepInfo]]:
+def steps(tools: Tools, name: str, ns: str | None, after: int = 0) -> Statements[list[StepInfo]]:
     """List the steps of a namespace, or of all of them, oldest first, from the checkpoints' own rows alone."""
     thread = yield from find_thread(tools, name)
     if thread is None:
         return []
     # Those of other namespaces are read too: a row that is damaged may seem to be of one of them.
-    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? ORDER BY step", (thread.key,))
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND step > ? ORDER BY step", (thread.key, after))
     records = yield from records_of(tools, thread, rows)
-    all_there(thread, {record.step for record in records})
+    if not after:
+        all_there(thread, {record.step for record in records})
     return [_step(thread, row, record) for row, record in zip(rows, records, strict=True) if ns in (None, record.ns)]
 
 

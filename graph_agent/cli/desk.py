@@ -1,18 +1,17 @@
-"""What every command needs: the database, the output, and errors as one line with an exit code."""
+"""What every command needs: its options, the database, the agent, and errors as one line with an exit code."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from checkpointers.database import NO_TABLES
 from checkpointers.errors import (
     CheckpointerError,
     EntryMovedError,
@@ -29,25 +28,37 @@ from checkpointers.errors import (
 )
 from checkpointers.places import file_of
 from graph_agent import errors
+from graph_agent.cli.completing import threads as known_threads
+from graph_agent.cli.paper import say
 
 if TYPE_CHECKING:
     from checkpointers import History, Saver
     from checkpointers.reader import Reader
+    from checkpointers.step import Step
     from graph_agent.agent import Agent
+    from graph_agent.history import Timeline
 
 OK, FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, DAMAGED, SPENT, STOPPED = 0, 1, 2, 3, 4, 5, 6, 7, 130
-SCHEMA: Final = 1
 DEFAULT_DB: Final = "agent.db"
 OURS: Final = ("sqlite:", "postgresql:", "postgres:")
+FILES: Final = ("sqlite:", "langgraph+sqlite:")
 PATIENCE: Final = 10.0
+
+
+class NoSuchFileError(NotADatabaseError):
+    """There is no file where the database should be."""
+
+    hint = "pass --db, or set GRAPH_AGENT_DB"
+
+
 CODES: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
     (
         (UnknownThreadError, UnknownStepError, UnknownPathError, MissingBodyError, errors.UnknownThreadError,
-         errors.UnknownReviewError), NOT_FOUND,
+         errors.UnknownReviewError, NoSuchFileError, FileNotFoundError), NOT_FOUND,
     ),
     (
         (ThreadBusyError, LeaseLostError, HeadMovedError, EntryMovedError, ThreadExistsError, errors.ThreadError,
-         errors.ReviewError), CONFLICT,
+         errors.ReviewError, FileExistsError), CONFLICT,
     ),
     ((IntegrityError,), DAMAGED),
     ((errors.BudgetSpentError, errors.ExpiredThreadError), SPENT),
@@ -60,10 +71,19 @@ Db = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, or one for each line.")]
 App = Annotated[str, typer.Option("--app", envvar="GRAPH_AGENT_APP", help="Where the agent is: module:name.")]
-Thread = Annotated[str, typer.Argument(help="The name of a thread.")]
-Address = Annotated[str, typer.Argument(help="A step: THREAD@N, THREAD@-1, or THREAD@ and the beginning of an id.")]
+Model = Annotated[
+    str, typer.Option("--model", envvar="GRAPH_AGENT_MODEL", help="Without --app: openai:NAME, and no tools.")
+]
+Thread = Annotated[str, typer.Argument(help="The name of a thread.", autocompletion=known_threads)]
+AnyThread = Annotated[str | None, typer.Argument(help="Only this thread.", autocompletion=known_threads)]
+Address = Annotated[
+    str,
+    typer.Argument(
+        help="A step: THREAD@N, THREAD@-1, or THREAD@ and the beginning of an id.", autocompletion=known_threads
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it only says what it would do.")]
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.")]
 
 
 def address_of(db: str) -> str:
@@ -74,8 +94,8 @@ def address_of(db: str) -> str:
 def existing(db: str) -> str:
     """Give the address of a database that is there: nothing is created by asking for it."""
     url = address_of(db)
-    if url.startswith(("sqlite:", "langgraph+sqlite:")) and not Path(file_of(url)).exists():
-        raise NotADatabaseError(file_of(url), "there is no such file", hint="pass --db, or set GRAPH_AGENT_DB")
+    if url.startswith(FILES) and not Path(file_of(url)).exists():
+        raise NoSuchFileError(file_of(url), "there is no such file")
     return url
 
 
@@ -95,8 +115,9 @@ def saver(db: str) -> Any:
     """Open the saver of a database to read it."""
     from checkpointers import open_saver
 
-    own: dict[str, Any] = {"read_only": True, "timeout": PATIENCE} if is_ours(db) else {}
-    return open_saver(existing(db), **own)
+    url = existing(db)
+    known = {"read_only": True} if url.startswith((*OURS, "langgraph+")) else {}
+    return open_saver(url, **known, **({"timeout": PATIENCE} if is_ours(db) else {}))
 
 
 def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
@@ -110,21 +131,83 @@ def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
     return found
 
 
-def history(db: str, address: str) -> tuple[History, str]:
-    """Give the history that an address is of, and the address."""
+def names(db: str, saver: Any = None, limit: int | None = None) -> list[str]:
+    """Name the threads of a database; of a saver of others, it has to load their states for that."""
+    if is_ours(db):
+        with reader(db) as found:
+            return [one.thread for one in found.threads(limit=limit)]
+    listed = (saver or globals()["saver"](db)).list(None)
+    return list(dict.fromkeys(one.config["configurable"]["thread_id"] for one in listed))
+
+
+def unknown(thread: str, db: str) -> UnknownThreadError:
+    """Make the error for a thread that is not there, with the names that are nearest."""
+    from difflib import get_close_matches
+
+    known = names(db, limit=1_000)
+    near = get_close_matches(thread, known) or known[:3]
+    there = f"there {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near)) or 'none'}"
+    return UnknownThreadError(thread, hint=f"{there}; graph-agent threads lists them")
+
+
+def history(db: str, thread: str, *, agents: bool = False, source: Any = None) -> Any:
+    """Give the history of a thread; `agents`, with the agent's reading of it."""
     from checkpointers import History
 
-    thread = address.rpartition("@")[0] or address
-    return History(saver(db), thread), address if "@" in address else f"{address}@-1"
+    kind: type[History] = History
+    if agents:
+        from graph_agent.history import Timeline as kind  # noqa: N813  it stands for the other
+    try:
+        return kind(source or saver(db), thread)
+    except UnknownThreadError as error:
+        raise unknown(thread, db) from error
 
 
-def agent(app: str) -> Agent:
-    """Load the agent that `module:name` names; a function makes it."""
+def timeline(db: str, thread: str) -> Timeline:
+    """Give the history of an agent's thread."""
+    found: Timeline = history(db, thread, agents=True)
+    return found
+
+
+def thread_of(address: str) -> str:
+    """Give the thread of an address, which may be the name of a thread alone."""
+    return address.rpartition("@")[0] or address
+
+
+def steps(db: str, *addresses: str, agents: bool = False) -> tuple[Step, ...]:
+    """Give the steps at addresses; `THREAD` is its newest, `@3` and `3` are of the first one's thread."""
+    opened, known, found = saver(db), dict[str, Any](), list[Any]()
+    for address in addresses:
+        of = address.rpartition("@")[0]
+        if not of and found and (address.startswith("@") or address.lstrip("-").isdigit()):
+            of, address = thread_of(addresses[0]), f"@{address.lstrip('@')}"  # noqa: PLW2901
+        of = of or address
+        known[of] = known.get(of) or history(db, of, agents=agents, source=opened)
+        found.append(known[of].at(address if "@" in address else f"{address}@-1"))
+    return tuple(found)
+
+
+@contextmanager
+def agent(app: str, model: str = "", db: str = "", *, create: bool = False) -> Iterator[Agent]:
+    """Give the agent that `module:name` names, where a function makes it; or one of a model and a database."""
+    if app or not model:
+        yield _loaded(app)
+        return
+    from graph_agent.agent import Agent
+
+    with ours(db or DEFAULT_DB, create=create) as opened:
+        yield Agent(model, saver=opened)
+
+
+def _loaded(app: str) -> Agent:
     from importlib import import_module
 
     module, _, name = app.partition(":")
     if not name:
-        raise errors.SetupError("which agent? pass --app module:name, or set GRAPH_AGENT_APP")
+        raise errors.SetupError(
+            "which agent? pass --app module:name (or set GRAPH_AGENT_APP); for one without tools, --model openai:NAME"
+            " (or GRAPH_AGENT_MODEL)"
+        )
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  a text is what the path takes
     try:
         found = getattr(import_module(module), name)
@@ -135,76 +218,9 @@ def agent(app: str) -> Agent:
 
 def code_of(error: BaseException) -> int:
     """Give the exit code that tells what kind of error it was."""
+    if type(error) is NotADatabaseError and error.cause != NO_TABLES:
+        return DAMAGED
     return next((code for kinds, code in CODES if isinstance(error, kinds)), FAILED)
-
-
-def clean(text: Any) -> str:
-    """Make a text fit for a terminal: what would move the cursor, colour, or turn a line around becomes visible."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
-
-
-def say(text: str) -> None:
-    """Tell the person something that is not the data."""
-    print(clean(text), file=sys.stderr)
-
-
-def emit(data: Any) -> None:
-    """Print one JSON document."""
-    print(json.dumps({"schema": SCHEMA, "data": data}, default=_plain, ensure_ascii=True))
-
-
-def stream(rows: Iterable[Any]) -> None:
-    """Print one JSON document for each line."""
-    for row in rows:
-        print(json.dumps(row, default=_plain, ensure_ascii=True))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    return list(value) if isinstance(value, set | frozenset | tuple) else repr(value)
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table: for a person with columns that line up, for a pipe with tabs and nothing cut."""
-    cells = [[clean(cell).replace("\n", " ") for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        for row in [list(columns), *cells]:
-            print("\t".join(cell.replace("\t", " ") for cell in row))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(*columns, box=None, header_style="bold", pad_edge=False)
-    for row in cells:
-        shown.add_row(*map(Text, row))
-    Console().print(shown)
-
-
-def ago(moment: datetime) -> str:
-    """Say how long ago something was, in one unit."""
-    seconds = max(0.0, (datetime.now(UTC) - moment).total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def size(count: int) -> str:
-    """Say how many bytes something is."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB"):
-        if amount < 1_000:  # noqa: PLR2004  the next unit
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1_000
-    return f"{amount:.1f} GB"
 
 
 def guarded(run: Callable[[], Any], *, debug: bool) -> int:
@@ -212,10 +228,13 @@ def guarded(run: Callable[[], Any], *, debug: bool) -> int:
     try:
         code = run()
         return code if isinstance(code, int) else OK
-    except (CheckpointerError, errors.GraphAgentError, ValueError, OSError) as error:
+    except Exception as error:
         if debug:
             raise
-        say(f"graph-agent: {' '.join(str(error).split())}")
+        known = isinstance(error, CheckpointerError | errors.GraphAgentError | ValueError | OSError)
+        kind = "" if known else f"{type(error).__name__}: "
+        more = "" if known else "; --debug shows where"
+        say(f"graph-agent: {kind}{' '.join(str(error).split())}{more}")
         return code_of(error)
     except KeyboardInterrupt:
         say("graph-agent: interrupted")

@@ -1,134 +1,52 @@
-"""Commands that look: threads, log, show, diff, blame, bisect, context, du, ledger, fsck. They change nothing."""
+"""Commands that look into states: show, diff, blame, bisect, grep, compare, context, stats. They change nothing."""
 
 from __future__ import annotations
 
+import re
 import subprocess
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from graph_agent.cli import desk
-from graph_agent.cli.desk import Address, Db, Json, Thread
+from graph_agent.cli import desk, paper
+from graph_agent.cli.desk import Address, AnyThread, Db, Json, Thread
 
 if TYPE_CHECKING:
+    from checkpointers.comparing import Pair
     from checkpointers.step import Step
-    from checkpointers.threads import StepInfo
 
-Standing = Literal["waiting", "failed", "pending", "done"]
-Status = Annotated[Standing | None, typer.Option(help="Only those that stand so.")]
-Since = Annotated[str | None, typer.Option(help="Only those written since: 2d, 6h, 2026-11-01.")]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", help="At most so many.")]
-Goal = "goal"
+WIDE: Final = 10_000
 
 
-def threads(
-    db: Db = desk.DEFAULT_DB, status: Status = None, since: Since = None,
-    tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
-    limit: Limit = None, as_json: Json = False,
-) -> None:  # fmt: skip
-    """List threads, the most recently written first, without loading a state."""
-    if not desk.is_ours(db):
-        _threads_of_others(db, as_json=as_json)
-        return
-    with desk.reader(db) as reader:
-        found = reader.threads(status=status, since=since, tag=tag, limit=limit)
-    if as_json:
-        desk.stream(_thread(one) for one in found)
-        return
-    columns = ("THREAD", "STATUS", "STEP", "WRITTEN", "SIZE", "HELD BY", "GOAL")
-    desk.table(columns, (
-        (one.thread, "running" if one.holder else one.status, one.step, f"{desk.ago(one.updated_at)} ago",
-         desk.size(one.bytes), one.holder or "", one.metadata.get(Goal, ""))
-        for one in found
-    ))  # fmt: skip
+class Place(StrEnum):
+    """Where there is something to find."""
 
-
-def _threads_of_others(db: str, *, as_json: bool) -> None:
-    """List the threads of another saver, which has to load its states for that."""
-    counts: dict[str, int] = {}
-    for found in desk.saver(db).list(None):
-        name = found.config["configurable"]["thread_id"]
-        counts[name] = counts.get(name, 0) + 1
-    if as_json:
-        desk.stream({"thread": name, "checkpoints": count} for name, count in counts.items())
-    else:
-        desk.table(("THREAD", "STEPS"), counts.items())
-
-
-def _thread(one: Any) -> dict[str, Any]:
-    names = ("thread", "status", "step", "checkpoints", "bytes", "created_at", "updated_at", "tags", "pins", "holder")
-    return {**{name: getattr(one, name) for name in names}, "metadata": one.metadata}
-
-
-def log(
-    thread: Thread, db: Db = desk.DEFAULT_DB, limit: Limit = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only steps with failures.")] = False, as_json: Json = False,
-) -> None:  # fmt: skip
-    """List the steps of a thread, the newest first."""
-    if not desk.is_ours(db):
-        infos = list(desk.history(db, thread)[0]._timeline.infos.values())  # noqa: SLF001  of savers of others
-    else:
-        with desk.reader(db) as reader:
-            infos = reader.steps(thread)
-        if not infos:
-            _unknown(thread, db)
-    by_id = {info.id: info for info in infos}
-    shown = [info for info in reversed(infos) if not failed or info.status == "failed"][:limit]
-    rows = [_logged(thread, info, by_id.get(info.parent_id or "")) for info in shown]
-    if as_json:
-        desk.stream(rows)
-        return
-    desk.table(("STEP", "AT", "SOURCE", "STATUS", "NODES", "FROM"), (
-        (row["address"], f"{row['at']:%Y-%m-%d %H:%M:%S}", row["source"], row["status"], ", ".join(row["nodes"]),
-         f"@{row['parent']}" if row["parent"] is not None and row["parent"] != row["number"] - 1 else "")
-        for row in rows
-    ))  # fmt: skip
-
-
-def _logged(thread: str, info: StepInfo, parent: StepInfo | None) -> dict[str, Any]:
-    from checkpointers.authors import nodes_of
-
-    nodes = nodes_of(info, parent, ())
-    return {
-        "address": f"{thread}@{info.number}", "number": info.number, "id": info.id, "at": info.at,
-        "source": info.source, "status": info.status, "nodes": list(nodes),
-        "parent": parent.number if parent else None,
-    }  # fmt: skip
-
-
-def _unknown(thread: str, db: str) -> None:
-    """Raise for a thread that is not there, with the names that are nearest."""
-    from difflib import get_close_matches
-
-    from checkpointers.errors import CheckpointerError, UnknownThreadError
-
-    with desk.reader(db) as reader:
-        names = [one.thread for one in reader.threads(limit=1_000)]
-    error: CheckpointerError = UnknownThreadError(thread)
-    near = get_close_matches(thread, names) or names[:3]
-    error.args = (f"{error}; there {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near)) or 'none'}",)
-    raise error
+    STATE = "state"
+    WRITES = "writes"
+    METADATA = "metadata"
 
 
 def show(
     address: Address, db: Db = desk.DEFAULT_DB,
-    full: Annotated[bool, typer.Option("--full", help="The whole state, not only what the step wrote.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The whole state, not only what the step changed.")] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Show a step: who made it, and what it wrote."""
-    history, at = desk.history(db, address)
-    step = history.at(at)
-    values = dict(step.values if full else step.wrote)
+    """Show a step: who made it, and what it changed."""
+    (step,) = desk.steps(db, address)
+    values = step.values if full else step.wrote
     if as_json:
-        desk.emit({**_step(step), "values": values})
+        trouble = {"interrupts": [getattr(one, "value", one) for one in step.interrupts], "errors": step.errors}
+        paper.emit({**_step(step), "values": paper.told(values), **paper.told(trouble)})
         return
-    print(desk.clean(f"{step}  {step.at:%Y-%m-%d %H:%M:%S}  {step.source}  {step.status}  {', '.join(step.nodes)}"))
-    for name, value in values.items():
-        print(desk.clean(f"{name}:"), _told(value, full=full), sep="\n" if full else " ")
+    who = ", ".join(step.nodes) or step.source
+    print(paper.line(f"{step}  {step.at:%Y-%m-%d %H:%M:%S}  {who}  {step.status}"))
+    for part in _whole(values) if full else _changes(step):
+        print(part)
     for asked in step.interrupts:
-        print(desk.clean(f"asked: {getattr(asked, 'value', asked)}"))
+        print(f"? {_told(getattr(asked, 'value', asked))}")
     for error in step.errors:
-        print(desk.clean(f"failed: {error}"))
+        print(f"failed: {_told(error)}")
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -136,32 +54,55 @@ def _step(step: Step) -> dict[str, Any]:
     return {**about, "status": step.status, "nodes": list(step.nodes), "parent": step.parent}
 
 
-def _told(value: Any, *, full: bool) -> str:
+def _changes(step: Step) -> list[str]:
+    from checkpointers.diffing import compare
+
+    found = list(compare(dict(step.before), dict(step.values)))
+    return [paper.line(change) for change in found] or ["(nothing changed)"]
+
+
+def _whole(values: Any) -> list[str]:
+    return [f"{paper.line(name)}:\n  {_told(value, full=True)}" for name, value in values.items()]
+
+
+def _told(value: Any, *, full: bool = False) -> str:
     from reprlib import Repr
 
     short = Repr()
-    short.maxstring = short.maxother = 10_000 if full else 160
-    short.maxlist = short.maxdict = 1_000 if full else 5
-    return desk.clean(short.repr(value))
+    short.maxstring = short.maxother = WIDE if full else 160
+    short.maxlist = short.maxdict = short.maxtuple = 1_000 if full else 6
+    return paper.line(short.repr(value))
 
 
 def diff(
-    before: Address, after: Address, db: Db = desk.DEFAULT_DB,
+    before: Address,
+    after: Annotated[str, typer.Argument(help="Another step, of the same thread or of another; @N for the same.")],
+    db: Db = desk.DEFAULT_DB,
     stat: Annotated[bool, typer.Option("--stat", help="Only how many changes each channel has.")] = False,
+    json_patch: Annotated[bool, typer.Option("--json-patch", help="As JSON Patch: it makes the second of the first.")]
+    = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Say what changed between two steps; items of lists are matched by their ids."""
-    first, at = desk.history(db, before)
-    old, new = first.at(at), first.at(after) if "@" in after else first.at(f"@{after}")
-    found = first.diff(old, new)
-    if as_json:
-        names = ("path", "kind", "before", "after", "index")
-        desk.emit([{name: getattr(change, name) for name in names} for change in found])
+    import json
+
+    from checkpointers.comparing import diff_of
+
+    found = diff_of(*desk.steps(db, before, after))
+    if json_patch:
+        print(json.dumps(found.json_patch(), allow_nan=False))
     elif stat:
-        counts = {name: one.added + one.removed + one.changed + one.moved for name, one in found.stat.items()}
-        desk.table(("CHANNEL", "CHANGES"), sorted(counts.items(), key=lambda one: -one[1]))
+        rows = [(name, one.added, one.removed, one.changed, one.moved) for name, one in found.stat.items()]
+        names = ("channel", "added", "removed", "changed", "moved")
+        if as_json:
+            paper.emit([dict(zip(names, row, strict=True)) for row in rows])
+        else:
+            paper.table([name.upper() for name in names], sorted(rows, key=lambda row: -sum(row[1:])))
+    elif as_json:
+        names = ("path", "kind", "before", "after", "index")
+        paper.emit([paper.told({name: getattr(change, name) for name in names}) for change in found])
     else:
-        print(desk.clean(found))
+        print("\n".join(map(paper.line, str(found).splitlines())))
 
 
 def blame(
@@ -169,12 +110,12 @@ def blame(
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Say which steps set a value, the newest first."""
-    found = desk.history(db, address)[0].blame(path)
+    found = desk.history(db, desk.thread_of(address)).blame(path)
     if as_json:
-        names = ("step", "nodes", "source", "at", "kind", "before", "after")
-        desk.emit([{name: getattr(one, name) for name in names} for one in found])
+        names = ("step", "nodes", "source", "kind", "before", "after")
+        paper.emit([{**paper.told({name: getattr(one, name) for name in names}), "at": one.at} for one in found])
     else:
-        print("\n".join(desk.clean(one) for one in found))
+        print("\n".join(paper.line(one) for one in found))
 
 
 def bisect(
@@ -185,82 +126,128 @@ def bisect(
     import json
 
     def holds(step: Step) -> bool:
-        state = json.dumps(dict(step.values), default=repr)
+        state = json.dumps(paper.told(dict(step.values)))
         done = subprocess.run(command, shell=True, input=state, text=True, capture_output=True, check=False)  # noqa: S602
-        desk.say(f"{step}: {'yes' if done.returncode == 0 else 'no'}")
+        paper.say(f"{step}: {'yes' if done.returncode == 0 else 'no'}")
         return done.returncode == 0
 
-    step = desk.history(db, thread)[0].bisect(holds)
+    step = desk.history(db, thread).bisect(holds)
     if as_json:
-        desk.emit(_step(step) if step else None)
-    elif step is None:
-        desk.say(f"it is true for no step of {thread}")
+        paper.emit(_step(step) if step else None)
+    elif step is not None:
+        print(paper.line(step))
+    if step is None:
+        paper.say(f"it is true for no step of {thread}")
         raise typer.Exit(desk.NOT_FOUND)
-    else:
-        print(step)
+
+
+def grep(
+    pattern: Annotated[str, typer.Argument(help="A text, or with -E a regular expression.")],
+    thread: AnyThread = None, db: Db = desk.DEFAULT_DB,
+    regex: Annotated[bool, typer.Option("--regex", "-E", help="The pattern is a regular expression.")] = False,
+    any_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Capitals are small letters too.")] = False,
+    where: Annotated[list[Place] | None, typer.Option(help="Only there; may be given several times.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many lines.")] = 100,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Find a text in states, writes and metadata, each value where it first appeared; in all threads if none is named.
+
+    Exits with 3 if there is none.
+    """
+    from checkpointers.searching import EVERYWHERE
+
+    wanted = _pattern(pattern, regex=regex, any_case=any_case)
+    places: Any = [one.value for one in where or ()]
+    opened, left, more = desk.saver(db), limit, 0
+    for name in [thread] if thread is not None else desk.names(db, opened):
+        found = desk.history(db, name, source=opened).grep(wanted, where=places or EVERYWHERE, limit=left)
+        left, more = left - len(found), more + found.left_out
+        if as_json:
+            paper.stream({"thread": name, "step": one.step, "where": one.where, "path": one.path, "line": one.line}
+                         for one in found)  # fmt: skip
+        else:
+            for one in found:
+                print(paper.line(f"{name}{one}"))
+    if more:
+        paper.say(f"… and {more} more; -n says how many")
+    if left == limit and not more:
+        paper.say(f"{pattern!r} is nowhere in {db if thread is None else thread}")
+        raise typer.Exit(desk.NOT_FOUND)
+
+
+def _pattern(text: str, *, regex: bool, any_case: bool) -> re.Pattern[str]:
+    try:
+        return re.compile(text if regex else re.escape(text), re.IGNORECASE if any_case else 0)
+    except re.error as error:
+        raise typer.BadParameter(f"{text!r} is no regular expression: {error}") from error
+
+
+def compare(
+    a: Address, b: Annotated[str, typer.Argument(help="Another run: THREAD, or THREAD@N for the way to that step.")],
+    db: Db = desk.DEFAULT_DB, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Put two runs side by side: where they part, step by step, and what each took."""
+    from checkpointers.comparing import compare_runs
+
+    found = compare_runs(*desk.steps(db, a, b))
+    if as_json:
+        parted = [str(one) if one else None for one in (found.parted.a, found.parted.b)] if found.parted else None
+        paper.emit({"shared": found.shared, "parted": parted, "totals": [dict(one) for one in found.totals],
+                    "pairs": [_pair(one) for one in found]})  # fmt: skip
+        return
+    print("\n".join(map(paper.line, str(found).splitlines())))
+    if found.shared:
+        paper.say(f"the first {found.shared} steps are the past of both")
+    rows = ((one["a"] or "", _who(pair.a), "=" if one["same"] else "≠", one["b"] or "", _who(pair.b))
+            for pair in found for one in (_pair(pair),))  # fmt: skip
+    paper.table(("A", "NODES", "", "B", "NODES"), rows)
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {"a": str(pair.a) if pair.a else None, "b": str(pair.b) if pair.b else None, "same": pair.same}
+
+
+def _who(step: Step | None) -> str:
+    return "" if step is None else ", ".join(step.nodes) or step.source
 
 
 def context(address: Address, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
     """Show the exact messages that the model saw in a step of an agent, and what was left out and why."""
     from graph_agent.errors import SetupError
-    from graph_agent.history import Timeline
 
-    thread, _, number = (address if "@" in address else f"{address}@-1").rpartition("@")
-    step: Any = Timeline(desk.saver(db), thread).at(f"{thread}@{number}")
+    step: Any
+    (step,) = desk.steps(db, address, agents=True)
     saw = step.saw
     if saw is None:
         raise SetupError(f"the model was not asked in {step}; it was in the steps of plan, act, reflect and answer")
     if as_json:
         names = ("messages", "items", "left_out", "left_out_bytes", "budget", "exact")
-        desk.emit({name: getattr(saw, name) for name in names})
+        paper.emit({name: getattr(saw, name) for name in names})
         return
-    print(desk.clean(saw))
+    print(paper.clean(saw))
     for kind, key, reason in saw.items:
-        desk.say(f"in: {kind} {key}: {reason}")
+        paper.say(f"in: {kind} {key}: {reason}")
     for why, count in saw.left_out.items():
-        desk.say(f"out: {count} {why}")
+        paper.say(f"out: {count} {why}")
 
 
-def du(thread: Annotated[str | None, typer.Argument(help="Only of this thread.")] = None, db: Db = desk.DEFAULT_DB,
-       as_json: Json = False) -> None:  # fmt: skip
-    """Say where the bytes are: by thread and channel, the largest first."""
-    with desk.reader(db) as reader:
-        found = reader.usage(thread)
+def stats(thread: Thread, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
+    """Say what an agent's thread took: tokens, questions, seconds, tries, failures; by plan step, node and tool."""
+    from dataclasses import asdict
+
+    from graph_agent.errors import SetupError
+
+    timeline = desk.timeline(db, thread)
+    if "usage" not in timeline[-1].values:
+        raise SetupError(f"{thread!r} is no agent's thread, and has no such records; compare counts the steps of any")
+    found = timeline.stats()
     if as_json:
-        names = ("thread", "channel", "rows", "bytes")
-        desk.stream({name: getattr(one, name) for name in names} for one in found)
+        paper.emit(asdict(found))
         return
-    rows = ((one.thread, one.channel, one.rows, desk.size(one.bytes)) for one in found)
-    desk.table(("THREAD", "CHANNEL", "ROWS", "SIZE"), rows)
-
-
-def ledger(thread: Thread, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
-    """List the effects of a thread: what was done to the world, what came of it, what is in doubt."""
-    with desk.reader(db) as reader:
-        found = reader.ledger.entries(thread)
-    if as_json:
-        names = ("key", "number", "status", "step", "at", "record")
-        desk.stream({name: getattr(one, name) for name in names} for one in found)
-        return
-    rows = (
-        (one.number, "in doubt" if one.status == "claimed" else one.status, one.record.get("tool", ""),
-         one.record.get("args", ""), f"{one.at:%Y-%m-%d %H:%M:%S}", str(one.record.get("result", ""))[:80])
-        for one in found
-    )  # fmt: skip
-    desk.table(("N", "STATUS", "TOOL", "ARGUMENTS", "AT", "RESULT"), rows)
-
-
-def fsck(thread: Annotated[str | None, typer.Argument(help="Only this thread.")] = None, db: Db = desk.DEFAULT_DB,
-         as_json: Json = False) -> None:  # fmt: skip
-    """Check every row against its seal and against the others; changes nothing."""
-    with desk.reader(db) as reader:
-        found = reader.fsck(thread)
-    if as_json:
-        names = ("thread", "step", "what", "sound")
-        desk.stream({name: getattr(one, name) for name in names} for one in found)
-    else:
-        for one in found:
-            print(desk.clean(one))
-        desk.say(f"{len(found)} finding{'s' * (len(found) != 1)}")
-    if found:
-        raise typer.Exit(desk.DAMAGED)
+    columns = ("tokens_in", "tokens_out", "llm_calls", "tool_calls", "seconds", "retries", "failures")
+    rows = [("all", "", found.total)]
+    groups = (("step", found.by_step), ("node", found.by_node), ("tool", found.by_tool))
+    rows += [(kind, name or "(none)", one) for kind, group in groups for name, one in group.items()]
+    told = ((kind, name, *(f"{round(getattr(one, column), 3):,}" for column in columns)) for kind, name, one in rows)
+    paper.table(("OF", "NAME", *("IN", "OUT", "ASKED", "CALLS", "SECONDS", "RETRIES", "FAILED")), told)
+    paper.say(f"{found.tokens} tokens and {found.llm_calls} questions count for the budget")

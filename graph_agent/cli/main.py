@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from graph_agent.cli import desk, doing, keeping, looking
+from graph_agent.cli import desk, doing, following, handing, keeping, listing, looking, mending, paper, reviewing
 
 HELP = """Git for agent threads: list them, look into every step, run and resume them, keep their databases sound.
 
 Exit codes: 0 done · 1 failed · 2 usage · 3 not found · 4 conflict · 5 waits for a person · 6 damaged · 7 limit reached · 130 interrupted.
 """  # noqa: E501  a table
-PANELS = {
-    "Look": (looking.threads, looking.log, looking.show, looking.diff, looking.blame, looking.bisect, looking.context,
-             looking.du, looking.ledger, looking.fsck),
-    "Do": (doing.run, doing.resume, doing.review, doing.fork, doing.replay, doing.undo, doing.tools, doing.demo),
-    "Keep": (keeping.retain, keeping.copy, keeping.delete, keeping.recover, keeping.adopt, keeping.vacuum,
-             keeping.doctor),
+PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
+    "Look": (listing.threads, listing.log, looking.show, looking.diff, looking.blame, looking.bisect, looking.grep,
+             looking.compare, looking.stats, looking.context, following.tail, listing.ledger, listing.du, listing.fsck),
+    "Do": (doing.run, doing.resume, doing.fork, doing.replay, doing.undo, doing.tools, doing.demo),
+    "Keep": (handing.export, handing.import_, keeping.retain, keeping.prune, keeping.copy, keeping.delete,
+             mending.recover, mending.adopt, mending.migrate, mending.vacuum, mending.doctor),
 }  # fmt: skip
+REVIEW: Final = (
+    reviewing.list_,
+    reviewing.show,
+    reviewing.approve,
+    reviewing.edit,
+    reviewing.reject,
+    reviewing.respond,
+)
+UNPAGED: Final = (following.tail, looking.bisect)  # they print as they go
+ANYWHERE: Final = ("--debug", "--no-pager")
+
+
+class Reviews(TyperGroup):
+    """The commands of `review`; a bare thread is listed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take `review THREAD` for `review list THREAD`."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
 
 
 def application() -> typer.Typer:
@@ -29,25 +52,54 @@ def application() -> typer.Typer:
     app.callback()(_common)
     for panel, commands in PANELS.items():
         for command in commands:
-            app.command(rich_help_panel=panel)(command)
+            _add(app, command, paged=panel == "Look" and command not in UNPAGED)
+    about = "See what a person is asked, and answer; a bare thread is listed."
+    reviews = typer.Typer(cls=Reviews, help=about, no_args_is_help=True, rich_markup_mode=None)
+    for command in REVIEW:
+        _add(reviews, command, paged=command in (reviewing.list_, reviewing.show))
+    app.add_typer(reviews, name="review")
     return app
+
+
+def name_of(command: Callable[..., Any]) -> str:
+    """Give the name by which a command is called."""
+    return command.__name__.rstrip("_")
+
+
+def _add(app: typer.Typer, command: Callable[..., Any], *, paged: bool) -> None:
+    app.command(name_of(command))(paper.readable(command, paged=paged))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"graph-agent {mending.installed('graph-agent')}")
+        raise typer.Exit
 
 
 def _common(
     debug: bool = typer.Option(False, "--debug", help="Show the trace of an error."),
+    no_pager: bool = typer.Option(False, "--no-pager", help="Print it all, also on a terminal; else PAGER is used."),
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Say which release it is."),
 ) -> None:
-    del debug  # read before anything else could fail
+    del debug, no_pager, version  # read before anything else could fail
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and give its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index("--") if "--" in given else len(given)
+    said = {flag for flag in ANYWHERE if flag in given[:end]}
+    given = [one for place, one in enumerate(given) if place >= end or one not in ANYWHERE]
     logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it says of a lost server is in our error
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows few letters is shown the others so
 
     def run() -> Any:
         try:
-            application()(given, prog_name="graph-agent")
-        except SystemExit as end:
-            return end.code
+            with paper.pager(off="--no-pager" in said):
+                application()(given, prog_name="graph-agent")
+        except SystemExit as stop:
+            return stop.code
 
-    return desk.guarded(run, debug="--debug" in given)
+    return desk.guarded(run, debug="--debug" in said)

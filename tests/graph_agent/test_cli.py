@@ -18,7 +18,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSqliteSaver
 from checkpointers import History, SqliteSaver
 from graph_agent import Agent, tool
 from graph_agent.cli import main
-from graph_agent.cli.main import PANELS
+from graph_agent.cli.main import PANELS, name_of
 from graph_agent.testing import ScriptedModel, calls
 from tests.checkpointers.graphs import config, loop
 from tests.graph_agent.cli_reference import APP, reference
@@ -61,7 +61,7 @@ def rows(out: str) -> list[list[str]]:
 
 def test_from_the_goal_to_the_answer(shell: Shell, waiting: str) -> None:
     """Run, see what it asks, approve: the codes say where it stands, the answer is the data."""
-    assert shell("review", "ada")[1].splitlines()[1].startswith(f"{waiting}\ttool_approval")
+    assert shell("review", "ada")[1].splitlines()[1].startswith(f"{waiting}\tada\ttool_approval")
     assert shell("resume", "ada", "--approve", waiting)[:2] == (0, "sent\n")
     code, _, told = shell("resume", "ada")
     assert (code, "is done" in told) == (4, True)
@@ -148,14 +148,14 @@ def test_nothing_is_changed_without_yes(shell: Shell, waiting: str) -> None:
         (("log", "adda"), 3, "'ada'"),
         (("show", "ada@99"), 3, "steps 1 to 4"),
         (("blame", "ada", "plam"), 3, "plan"),
-        (("threads", "--db", "missing.db"), 1, "missing.db"),
-        (("threads", "--db", "cli_app.py"), 1, "cli_app.py"),
+        (("threads", "--db", "missing.db"), 3, "missing.db"),
+        (("threads", "--db", "cli_app.py"), 6, "cli_app.py"),
         (("threads", "--db", "nosuch://x"), 1, "nosuch"),
         (("run", "x", "--app", "cli_app"), 1, "--app module:name"),
         (("run", "x", "--app", "cli_app:nothing"), 1, "nothing"),
         (("retain",), 1, "--last"),
-        (("retain", "--last", "1", "--db", "missing.db"), 1, "no such file"),
-        (("delete", "x", "--yes", "--db", "missing.db"), 1, "no such file"),
+        (("retain", "--last", "1", "--db", "missing.db"), 3, "no such file"),
+        (("delete", "x", "--yes", "--db", "missing.db"), 3, "no such file"),
         (("threads", "--status", "bad"), 2, "waiting"),
         (("threads", "--since", "yesterday"), 1, "30d"),
         (("threads", "--db", "postgresql://127.0.0.1:1/x?connect_timeout=1"), 1, "start the server"),
@@ -244,7 +244,7 @@ def test_what_only_lists_loads_no_langgraph(
 def test_every_command_is_documented(shell: Shell) -> None:
     """Each has a first line of help, and its page in the reference."""
     help_ = shell("--help")[1]
-    assert all(command.__name__ in help_ for commands in PANELS.values() for command in commands)
+    assert all(name_of(command) in help_ for commands in PANELS.values() for command in commands)
 
 
 def test_the_reference_says_what_the_commands_print() -> None:

@@ -1,0 +1,78 @@
+"""Commands that hand a thread on, and take one in: export, import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from graph_agent.cli import desk, paper
+from graph_agent.cli.desk import Address, Db, Json
+
+Form = Literal["json", "markdown", "html", "python"]
+
+
+def export(
+    address: Address, db: Db = desk.DEFAULT_DB,
+    to: Annotated[Form, typer.Option(help="python makes the state of one step again, the others tell all.")] = "json",
+    out: Annotated[Path | None, typer.Option(help="A new file, for its owner alone; else it is printed.")] = None,
+    redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Leave out what looks like a secret.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:  # fmt: skip
+    """Hand a thread on: as JSON that `import` takes, Markdown for a model, one HTML file, or Python."""
+    (step,) = desk.steps(db, address, agents=to == "html")
+    history = desk.history(db, desk.thread_of(address), agents=to == "html")
+    if to == "html":
+        from checkpointers.drawing import export_html
+
+        text = export_html(history, redact=redact)
+    else:
+        text = history.export(to, redact=redact, step=step.number)
+    if out is None:
+        print(text)
+    else:
+        _save(text, out, force=force)
+    if redact:
+        paper.say("what looks like a secret was left out; --no-redact keeps it")
+
+
+def _save(text: str, out: Path, *, force: bool) -> None:
+    """Write a file that only its owner may read; one that is there stays, unless it is to go."""
+    beside = out.with_name(f"{out.name}.part") if force else out
+    try:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL), 0o600)
+    except FileExistsError as error:
+        raise FileExistsError(f"{out}: it exists, and stays as it is; --force writes over it") from error
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    if force:
+        beside.replace(out)
+
+
+def import_(
+    file: Annotated[str, typer.Argument(help="What `export` wrote; - is the standard input.")],
+    thread: Annotated[str | None, typer.Option("--thread", help="Another name, that is free.")] = None,
+    db: Db = desk.DEFAULT_DB, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Take in a thread that was exported as JSON, step for step, under its name or another that is free."""
+    import json
+
+    from checkpointers import open_saver
+    from checkpointers.errors import HistoryError
+    from checkpointers.importing import import_thread
+
+    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    try:
+        document: Any = json.loads(text)
+    except ValueError as error:
+        raise HistoryError(f"{file} is no JSON ({error}); take what `export --to json` wrote") from error
+    opened: Any = open_saver(desk.address_of(db))
+    with opened as saver:
+        name = import_thread(saver, document, thread=thread)
+    if as_json:
+        paper.emit({"thread": name})
+    else:
+        print(paper.line(name))
