@@ -100,7 +100,7 @@ def undo(
 
 
 def tools(app: App = "", model: Model = "", db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
-    """List the tools of an agent, each with its risk and how its effects are settled and taken back."""
+    """List the tools of an agent, each with its risk; and how its effects are settled and taken back."""
     with desk.agent(app, model, db) as agent:
         found = list(agent.kit.tools)
     rows = [{"tool": one.name, "risk": one.risk, "once_per": one.once_per, "takes_key": one.takes_key,

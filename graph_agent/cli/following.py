@@ -92,7 +92,7 @@ def tail(
     seconds: Annotated[float | None, typer.Option("--for", help="Follow for so many seconds.")] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Show the last steps, and with -f new ones as other processes write them, a line for each."""
+    """Show the last steps; with -f new ones as other processes write them, a line for each."""
     end = None if seconds is None else time.monotonic() + seconds
     with desk.reader(db) as reader:
         if thread is not None and not follow and not reader.usage(thread):

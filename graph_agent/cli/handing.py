@@ -22,7 +22,7 @@ def export(
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Leave out what looks like a secret.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:  # fmt: skip
-    """Hand a thread on: as JSON that `import` takes, Markdown for a model, one HTML file, or Python."""
+    """Hand a thread on as JSON, Markdown, one HTML file, or Python; `import` takes JSON."""
     (step,) = desk.steps(db, address, agents=to == "html")
     history = desk.history(db, desk.thread_of(address), agents=to == "html")
     if to == "html":
@@ -57,7 +57,7 @@ def import_(
     thread: Annotated[str | None, typer.Option("--thread", help="Another name, that is free.")] = None,
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Take in a thread that was exported as JSON, step for step, under its name or another that is free."""
+    """Take in a thread that was exported as JSON; under its name or another that is free."""
     import json
 
     from checkpointers import open_saver

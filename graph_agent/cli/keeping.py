@@ -75,7 +75,7 @@ def prune(
     ] = "keep_latest",
     yes: Yes = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Keep only the newest step of threads, as LangGraph's prune does; without --yes it says what goes."""
+    """Keep only the newest step of threads; as LangGraph's prune does; without --yes it says what goes."""
     with desk.ours(db, write=yes) as saver:
         plans = [_planned(saver, thread, db, delete=strategy == "delete") for thread in threads]
         if yes:

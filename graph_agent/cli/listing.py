@@ -27,7 +27,7 @@ def threads(
     goal: Annotated[str | None, typer.Option(help="Only those whose goal has this text in it.")] = None,
     limit: Limit = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List threads, the most recently written first, without loading a state."""
+    """List threads, the most recently written first; loads no state."""
     if not desk.is_ours(db):
         _threads_of_others(db, as_json=as_json)
         return
@@ -136,7 +136,7 @@ def du(thread: AnyThread = None, db: Db = desk.DEFAULT_DB, as_json: Json = False
 
 
 def ledger(thread: Thread, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
-    """List the effects of a thread: what was done to the world, what came of it, what is in doubt."""
+    """List what a thread did to the world; what came of it, and what is in doubt."""
     with desk.reader(db) as reader:
         found = reader.ledger.entries(thread)
         if not found:
@@ -159,7 +159,7 @@ def _known(reader: Reader, thread: str, db: str) -> None:
 
 
 def fsck(thread: AnyThread = None, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
-    """Check every row against its seal and against the others; changes nothing."""
+    """Check every row against its seal and the others; changes nothing."""
     with desk.reader(db) as reader:
         found = reader.fsck(thread)
         if thread is not None and not found:

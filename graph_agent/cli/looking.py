@@ -44,9 +44,17 @@ def show(
     for part in _whole(values) if full else _changes(step):
         print(part)
     for asked in step.interrupts:
-        print(f"? {_told(getattr(asked, 'value', asked))}")
+        print(f"? {_asked(getattr(asked, 'value', asked))}")
     for error in step.errors:
         print(f"failed: {_told(error)}")
+
+
+def _asked(value: Any) -> str:
+    """Say what a person is asked: a review by its id, anything else as it is."""
+    about = value.get("review") if isinstance(value, dict) else None
+    if not isinstance(about, dict):
+        return _told(value)
+    return paper.line(f"{about.get('id', '')}  {value.get('description', '')}: {about.get('reason', '')}")
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -122,7 +130,7 @@ def bisect(
     thread: Thread, command: Annotated[str, typer.Argument(help="A shell command; it succeeds where it is true.")],
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Find the first step for which a command succeeds; it is given the state as JSON on its standard input."""
+    """Find the first step for which a command succeeds; it is given the state as JSON on stdin."""
     import json
 
     def holds(step: Step) -> bool:
@@ -150,9 +158,9 @@ def grep(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many lines.")] = 100,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Find a text in states, writes and metadata, each value where it first appeared; in all threads if none is named.
+    """Find a text in states, writes and metadata; in all threads if none is named.
 
-    Exits with 3 if there is none.
+    Each value is told where it first appeared. Exits with 3 if there is none.
     """
     from checkpointers.searching import EVERYWHERE
 
@@ -186,7 +194,7 @@ def compare(
     a: Address, b: Annotated[str, typer.Argument(help="Another run: THREAD, or THREAD@N for the way to that step.")],
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Put two runs side by side: where they part, step by step, and what each took."""
+    """Put two runs side by side; where they part, step by step, and what each took."""
     from checkpointers.comparing import compare_runs
 
     found = compare_runs(*desk.steps(db, a, b))
@@ -212,7 +220,7 @@ def _who(step: Step | None) -> str:
 
 
 def context(address: Address, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
-    """Show the exact messages that the model saw in a step of an agent, and what was left out and why."""
+    """Show the exact messages that a model saw; and what was left out, and why."""
     from graph_agent.errors import SetupError
 
     step: Any
@@ -232,7 +240,7 @@ def context(address: Address, db: Db = desk.DEFAULT_DB, as_json: Json = False) -
 
 
 def stats(thread: Thread, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
-    """Say what an agent's thread took: tokens, questions, seconds, tries, failures; by plan step, node and tool."""
+    """Say what an agent's thread took, by plan step, node and tool; tokens, seconds, tries."""
     from dataclasses import asdict
 
     from graph_agent.errors import SetupError

@@ -53,11 +53,13 @@ def application() -> typer.Typer:
     for panel, commands in PANELS.items():
         for command in commands:
             _add(app, command, paged=panel == "Look" and command not in UNPAGED)
-    about = "See what a person is asked, and answer; a bare thread is listed."
-    reviews = typer.Typer(cls=Reviews, help=about, no_args_is_help=True, rich_markup_mode=None)
+    about = "See what a person is asked, and answer"
+    reviews = typer.Typer(
+        cls=Reviews, help=f"{about}; a bare thread is listed.", no_args_is_help=True, rich_markup_mode=None
+    )
     for command in REVIEW:
         _add(reviews, command, paged=command in (reviewing.list_, reviewing.show))
-    app.add_typer(reviews, name="review")
+    app.add_typer(reviews, name="review", short_help=f"{about}.")
     return app
 
 
@@ -67,7 +69,8 @@ def name_of(command: Callable[..., Any]) -> str:
 
 
 def _add(app: typer.Typer, command: Callable[..., Any], *, paged: bool) -> None:
-    app.command(name_of(command))(paper.readable(command, paged=paged))
+    short = (command.__doc__ or "").splitlines()[0].partition(";")[0].rstrip(".") + "."
+    app.command(name_of(command), short_help=short)(paper.readable(command, paged=paged))
 
 
 def _version(wanted: bool) -> None:

@@ -19,7 +19,7 @@ def recover(thread: Thread, into: Annotated[str, typer.Option(help="The name of 
 
 def adopt(source: Annotated[str, typer.Argument(help="The database of the official saver.")],
           db: Db = desk.DEFAULT_DB) -> None:  # fmt: skip
-    """Take over the threads of a database of LangGraph's own saver; that one stays as it is."""
+    """Take over the threads of LangGraph's own savers; their database stays as it is."""
     from checkpointers.adopt import adopt as take_over
 
     url = desk.address_of(source)

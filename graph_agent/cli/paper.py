@@ -22,6 +22,7 @@ from checkpointers.show.text import visible
 
 SCHEMA: Final = 1
 PAGERS: Final = "less"
+WHOLE: Final = ("REVIEW", "STATUS", "AT", "WRITTEN", "SIZE", "SOURCE")  # columns that no line may break
 _LINE: Final = str.maketrans({"\n": "␊", "\t": "␉"})
 
 
@@ -70,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table: for a person with columns that line up, for a pipe with tabs and nothing cut."""
+    """Print a table: for a person columns that line up, without the empty ones; for a pipe tabs, and all."""
     cells = [[line(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in [list(columns), *cells]:
@@ -81,10 +82,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     from rich.text import Text
 
     shown = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        shown.add_column(column, overflow="fold", ratio=None, no_wrap=column in ("STATUS", "AT", "WRITTEN", "SIZE"))
+    said = [place for place in range(len(columns)) if not cells or any(row[place] for row in cells)]
+    for place in said:
+        shown.add_column(columns[place], overflow="fold", no_wrap=columns[place] in WHOLE)
     for row in cells:
-        shown.add_row(*map(Text, row))
+        shown.add_row(*(Text(row[place]) for place in said))
     Console().print(shown)
 
 

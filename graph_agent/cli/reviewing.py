@@ -48,8 +48,8 @@ def list_(thread: AnyThread = None, db: Db = desk.DEFAULT_DB, as_json: Json = Fa
     if as_json:
         paper.stream(record_of(one) for one in found)
         return
-    rows = ((one.id, one.thread, one.kind, one.description, one.risk, one.reason) for one in found)
-    paper.table(("REVIEW", "THREAD", "KIND", "CALL", "RISK", "REASON"), rows)
+    rows = ((one.id, one.thread, one.kind, one.description, one.reason) for one in found)
+    paper.table(("REVIEW", "THREAD", "KIND", "CALL", "REASON"), rows)
 
 
 def show(
