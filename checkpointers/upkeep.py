@@ -89,9 +89,7 @@ class Upkeep:
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
         return self.database.read(lambda: survey.threads(self._tools(), wanted))
 
-    def steps(
-        self, thread: str, ns: str | None = "", *, newest: int | None = None, after: int = 0
-    ) -> list[StepInfo]:
+    def steps(self, thread: str, ns: str | None = "", *, newest: int | None = None, after: int = 0) -> list[StepInfo]:
         """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too.
 
         `newest` reads so many rows only; before them stand the steps that these were made from. `after` a step: only

@@ -35,7 +35,8 @@ def agent_named(app: str) -> Agent:
     """Load the agent that `module:name` names; a function makes it."""
     module, _, name = app.partition(":")
     if not name:
-        raise SetupError(f"{app!r} names no agent; write module:name, with --app or in {APP}")
+        named = f"{app!r} names no agent" if app else "which agent?"
+        raise SetupError(f"{named}; pass --app module:name, or set {APP}; for one without tools, --model openai:NAME")
     if os.getcwd() not in sys.path:  # noqa: PTH109  a text is what the path holds
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,9 +25,10 @@ from checkpointers.errors import (
     UnknownThreadError,
 )
 from checkpointers.places import file_of
-from graph_agent import errors
+from graph_agent import errors, settings
 from graph_agent.cli.completing import threads as known_threads
 from graph_agent.cli.paper import say
+from graph_agent.settings import APP, DB, MODEL, agent_named, database
 
 if TYPE_CHECKING:
     from checkpointers import History, Saver
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from graph_agent.history import Timeline
 
 OK, FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, DAMAGED, SPENT, STOPPED = 0, 1, 2, 3, 4, 5, 6, 7, 130
-DEFAULT_DB: Final = "agent.db"
+DEFAULT_DB: Final = settings.DEFAULT_DB
 OURS: Final = ("sqlite:", "postgresql:", "postgres:")
 FILES: Final = ("sqlite:", "langgraph+sqlite:")
 PATIENCE: Final = 10.0
@@ -65,15 +64,11 @@ CODES: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
 )  # fmt: skip
 Db = Annotated[
     str,
-    typer.Option(
-        "--db", envvar="GRAPH_AGENT_DB", help="The database: an address such as sqlite:///agent.db, or a file."
-    ),
+    typer.Option("--db", envvar=DB, help="The database: an address such as sqlite:///agent.db, or a file."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, or one for each line.")]
-App = Annotated[str, typer.Option("--app", envvar="GRAPH_AGENT_APP", help="Where the agent is: module:name.")]
-Model = Annotated[
-    str, typer.Option("--model", envvar="GRAPH_AGENT_MODEL", help="Without --app: openai:NAME, and no tools.")
-]
+App = Annotated[str, typer.Option("--app", envvar=APP, help="Where the agent is: module:name.")]
+Model = Annotated[str, typer.Option("--model", envvar=MODEL, help="Without --app: openai:NAME, and no tools.")]
 Thread = Annotated[str, typer.Argument(help="The name of a thread.", autocompletion=known_threads)]
 AnyThread = Annotated[str | None, typer.Argument(help="Only this thread.", autocompletion=known_threads)]
 Address = Annotated[
@@ -86,14 +81,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it o
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.")]
 
 
-def address_of(db: str) -> str:
-    """Give the address of a database that may be written as a file's name."""
-    return db if "://" in db else f"sqlite:///{db}"
-
-
 def existing(db: str) -> str:
     """Give the address of a database that is there: nothing is created by asking for it."""
-    url = address_of(db)
+    url = database(db)
     if url.startswith(FILES) and not Path(file_of(url)).exists():
         raise NoSuchFileError(file_of(url), "there is no such file")
     return url
@@ -101,7 +91,7 @@ def existing(db: str) -> str:
 
 def is_ours(db: str) -> bool:
     """Tell whether a database is read without its saver."""
-    return address_of(db).startswith(OURS)
+    return database(db).startswith(OURS)
 
 
 def reader(db: str) -> Reader:
@@ -125,7 +115,7 @@ def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
     from checkpointers import Saver, open_saver
 
     own: dict[str, Any] = {"read_only": not write, "timeout": PATIENCE} if is_ours(db) else {}
-    found = open_saver(address_of(db) if create else existing(db), **own)
+    found = open_saver(database(db) if create else existing(db), **own)
     if not isinstance(found, Saver):
         raise CheckpointerError(f"{db} is a database of other savers; take it over first: graph-agent adopt")
     return found
@@ -191,29 +181,12 @@ def steps(db: str, *addresses: str, agents: bool = False) -> tuple[Step, ...]:
 def agent(app: str, model: str = "", db: str = "", *, create: bool = False) -> Iterator[Agent]:
     """Give the agent that `module:name` names, where a function makes it; or one of a model and a database."""
     if app or not model:
-        yield _loaded(app)
+        yield agent_named(app)
         return
     from graph_agent.agent import Agent
 
     with ours(db or DEFAULT_DB, create=create) as opened:
         yield Agent(model, saver=opened)
-
-
-def _loaded(app: str) -> Agent:
-    from importlib import import_module
-
-    module, _, name = app.partition(":")
-    if not name:
-        raise errors.SetupError(
-            "which agent? pass --app module:name (or set GRAPH_AGENT_APP); for one without tools, --model openai:NAME"
-            " (or GRAPH_AGENT_MODEL)"
-        )
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109  a text is what the path takes
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise errors.SetupError(f"--app {app}: {error}") from error
-    return found() if callable(found) and not hasattr(found, "resume") else found  # type: ignore[no-any-return]
 
 
 def code_of(error: BaseException) -> int:

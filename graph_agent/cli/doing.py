@@ -113,8 +113,11 @@ def tools(app: App = "", model: Model = "", db: Db = desk.DEFAULT_DB, as_json: J
     paper.table(("TOOL", "RISK", "HAS"), shown)
 
 
-def demo() -> None:
+def demo(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without asking.")] = False,
+    keep: Annotated[str, typer.Option("--keep", help="Play in this new folder, and leave it there.")] = "",
+) -> None:
     """Show an agent that is killed in the middle, and does nothing twice."""
     from graph_agent.demo import main
 
-    main()
+    raise typer.Exit(main([*(["--yes"] if yes else []), *(["--keep", keep] if keep else [])]))

@@ -11,6 +11,7 @@ import typer
 
 from graph_agent.cli import desk, paper
 from graph_agent.cli.desk import Address, Db, Json
+from graph_agent.settings import database
 
 Form = Literal["json", "markdown", "html", "python"]
 
@@ -69,7 +70,7 @@ def import_(
         document: Any = json.loads(text)
     except ValueError as error:
         raise HistoryError(f"{file} is no JSON ({error}); take what `export --to json` wrote") from error
-    opened: Any = open_saver(desk.address_of(db))
+    opened: Any = open_saver(database(db))
     with opened as saver:
         name = import_thread(saver, document, thread=thread)
     if as_json:

@@ -8,6 +8,7 @@ import typer
 
 from graph_agent.cli import desk, paper
 from graph_agent.cli.desk import Db, Json, Thread, Yes
+from graph_agent.settings import database
 
 
 def recover(thread: Thread, into: Annotated[str, typer.Option(help="The name of the new thread.")],
@@ -20,9 +21,9 @@ def recover(thread: Thread, into: Annotated[str, typer.Option(help="The name of 
 def adopt(source: Annotated[str, typer.Argument(help="The database of the official saver.")],
           db: Db = desk.DEFAULT_DB) -> None:  # fmt: skip
     """Take over the threads of LangGraph's own savers; their database stays as it is."""
-    from checkpointers.adopt import adopt as take_over
+    from checkpointers.adopting import adopt as take_over
 
-    url = desk.address_of(source)
+    url = database(source)
     given = desk.saver(url if url.startswith("langgraph+") else f"langgraph+{url}")
     with desk.ours(db, create=True) as saver:
         print(paper.line(take_over(given, saver)))
@@ -56,7 +57,7 @@ def _version(db: str) -> tuple[int, list[int]]:
     from checkpointers.database import migrations
     from checkpointers.errors import SchemaError
 
-    dialect = "sqlite" if desk.address_of(db).startswith("sqlite:") else "postgres"
+    dialect = "sqlite" if database(db).startswith("sqlite:") else "postgres"
     known = [number for number, _ in migrations(dialect)]
     try:
         desk.reader(db).database.close()
