@@ -25,7 +25,7 @@ _FOLDER: Final = tempfile.TemporaryDirectory(prefix="graph-agent-served-", ignor
 def served() -> Agent:
     """Give the agent that is served, the same for every run."""
     if named := os.environ.get("GRAPH_AGENT_APP"):
-        return agent_named(named)
+        return agent_named(named)[0]
     folder = Path(_FOLDER.name)
     furnish(folder)
     return agent_for(folder, model_for(), saver=database())

@@ -31,8 +31,8 @@ def model_name(given: str = "") -> str:
     return given or os.environ.get(MODEL, "") or (DEFAULT_MODEL if any(map(os.environ.get, KEYS)) else "")
 
 
-def agent_named(app: str) -> Agent:
-    """Load the agent that `module:name` names; a function makes it."""
+def agent_named(app: str) -> tuple[Agent, bool]:
+    """Load the agent that `module:name` names, and give whether a function made it, just now and for whoever asks."""
     module, _, name = app.partition(":")
     if not name:
         named = f"{app!r} names no agent" if app else "which agent?"
@@ -43,4 +43,5 @@ def agent_named(app: str) -> Agent:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise SetupError(f"the agent {app!r} cannot be loaded: {error}") from error
-    return found() if callable(found) and not hasattr(found, "resume") else found  # type: ignore[no-any-return]
+    made = callable(found) and not hasattr(found, "resume")
+    return (found() if made else found), made

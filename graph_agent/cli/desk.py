@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -42,6 +42,7 @@ DEFAULT_DB: Final = settings.DEFAULT_DB
 OURS: Final = ("sqlite:", "postgresql:", "postgres:")
 FILES: Final = ("sqlite:", "langgraph+sqlite:")
 PATIENCE: Final = 10.0
+_AT_THE_END: Final = ExitStack()  # what is read is closed when the command is over
 
 
 class NoSuchFileError(NotADatabaseError):
@@ -107,7 +108,10 @@ def saver(db: str) -> Any:
 
     url = existing(db)
     known = {"read_only": True} if url.startswith((*OURS, "langgraph+")) else {}
-    return open_saver(url, **known, **({"timeout": PATIENCE} if is_ours(db) else {}))
+    found: Any = open_saver(url, **known, **({"timeout": PATIENCE} if is_ours(db) else {}))
+    if hasattr(found, "close"):
+        _AT_THE_END.callback(found.close)
+    return found
 
 
 def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
@@ -180,10 +184,17 @@ def steps(db: str, *addresses: str, agents: bool = False) -> tuple[Step, ...]:
 @contextmanager
 def agent(app: str, model: str = "", db: str = "", *, create: bool = False) -> Iterator[Agent]:
     """Give the agent that `module:name` names, where a function makes it; or one of a model and a database."""
-    if app or not model:
-        yield agent_named(app)
-        return
+    from checkpointers import Saver
     from graph_agent.agent import Agent
+
+    if app or not model:
+        agent, made = agent_named(app)
+        try:
+            yield agent
+        finally:
+            if made and isinstance(agent.saver, Saver):
+                agent.saver.close()
+        return
 
     with ours(db or DEFAULT_DB, create=create) as opened:
         yield Agent(model, saver=opened)
@@ -212,3 +223,5 @@ def guarded(run: Callable[[], Any], *, debug: bool) -> int:
     except KeyboardInterrupt:
         say("graph-agent: interrupted")
         return STOPPED
+    finally:
+        _AT_THE_END.close()

@@ -25,7 +25,7 @@ KEPT: Final = 10_000
 BEFORE: Final = 16  # among so many steps before a new one is the one that it was made from, but for forks
 OVERLAP: Final = timedelta(seconds=5)  # clocks of writers differ a little; what was seen is not told twice
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
-Seen = tuple[int, str]
+Seen = tuple[int, str, datetime]
 
 
 @dataclass
@@ -58,17 +58,18 @@ class Watch:
         """Give what came since, in the order of each thread; a step that stands otherwise now comes again."""
         rows: list[Row] = []
         for one in self.threads():
-            number, status = self.seen.get(one.thread) or self._unseen(one)
+            number, status, at = self.seen.get(one.thread) or self._unseen(one)
+            if one.step < number or one.created_at > at:  # deleted since, and begun again
+                number = 0
             if (one.step, one.status) == (number, status):
                 continue
-            number = number if number <= one.step else 0  # deleted since, and begun again
             rows += self._rows(one, number - 1 if number == one.step else number)
             self._note([one])
         return rows
 
     def _unseen(self, one: ThreadInfo) -> Seen:
         """Of a thread that was there before, but long ago, only the newest step is news."""
-        return (0, "") if one.created_at > self.began else (one.step - 1, "")
+        return (0 if one.created_at > self.began else one.step - 1), "", one.updated_at
 
     def _rows(self, one: ThreadInfo, after: int) -> list[Row]:
         rows = rows_of(one.thread, self.reader.steps(one.thread, after=max(0, after - BEFORE)))
@@ -76,11 +77,15 @@ class Watch:
             rows = rows_of(one.thread, self.reader.steps(one.thread))
         return [row for row in rows if row.number > after]
 
+    def stands(self, thread: str) -> str:
+        """Say how a thread stood at the last look."""
+        return self.seen[thread][1] if thread in self.seen else ""
+
     def _note(self, found: list[ThreadInfo]) -> None:
         for one in found:
-            self.seen[one.thread] = (one.step, one.status)
+            self.seen[one.thread] = (one.step, one.status, one.updated_at)
             self.seen.move_to_end(one.thread)
-        while len(self.seen) > KEPT:
+        while len(self.seen) > KEPT and next(iter(self.seen.values()))[2] < self.since - OVERLAP:
             self.seen.popitem(last=False)
 
 
@@ -100,7 +105,7 @@ def tail(
         watch = Watch(reader, thread)
         rows = watch.begin(lines)
         _told(rows, as_json=as_json)
-        if until is not None and thread is not None and watch.seen.get(thread, (0, ""))[1] == until:
+        if until is not None and thread is not None and watch.stands(thread) == until:
             return
         while follow or until is not None or end is not None:
             if end is not None and time.monotonic() >= end:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import wraps
@@ -129,15 +129,18 @@ class Pager(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Hold it back, or hand it on."""
-        if self._pager is not None and self._pager.stdin is not None:
-            return self._pager.stdin.write(text)
+        """Hold it back, or hand it on; what a person has no wish to see any more goes nowhere."""
+        if self._pager is not None:
+            with suppress(BrokenPipeError):
+                self._pager.stdin.write(text)  # type: ignore[union-attr]
+            return len(text)
         self._held.append(text)
         self._room -= sum(len(one) // self._columns + one.endswith("\n") for one in text.splitlines(keepends=True))
         if self._room <= 1:
             environment = {"LESS": "FRX", **os.environ}
             self._pager = subprocess.Popen(self._command, stdin=subprocess.PIPE, text=True, env=environment)  # noqa: S603  the user's own choice
-            self._let_go(self._pager.stdin)
+            with suppress(BrokenPipeError):
+                self._let_go(self._pager.stdin)
         return len(text)
 
     def end(self) -> None:
