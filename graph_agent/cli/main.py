@@ -11,15 +11,28 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from graph_agent.cli import desk, doing, following, handing, keeping, listing, looking, mending, paper, reviewing
+from graph_agent.cli import (
+    comparing,
+    desk,
+    doing,
+    following,
+    handing,
+    keeping,
+    listing,
+    looking,
+    mending,
+    paper,
+    reviewing,
+)
 
 HELP = """Git for agent threads: list them, look into every step, run and resume them, keep their databases sound.
 
 Exit codes: 0 done · 1 failed · 2 usage · 3 not found · 4 conflict · 5 waits for a person · 6 damaged · 7 limit reached · 130 interrupted.
 """  # noqa: E501  a table
 PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
-    "Look": (listing.threads, listing.log, looking.show, looking.diff, looking.blame, looking.bisect, looking.grep,
-             looking.compare, looking.stats, looking.context, following.tail, listing.ledger, listing.du, listing.fsck),
+    "Look": (listing.threads, listing.log, looking.show, comparing.diff, looking.blame, looking.bisect, looking.grep,
+             comparing.compare, looking.stats, looking.context, following.tail, listing.ledger, listing.du,
+             listing.fsck),
     "Do": (doing.run, doing.resume, doing.fork, doing.replay, doing.undo, doing.tools, doing.demo),
     "Keep": (handing.export, handing.import_, keeping.retain, keeping.prune, keeping.copy, keeping.delete,
              mending.recover, mending.adopt, mending.migrate, mending.vacuum, mending.doctor),

@@ -223,7 +223,21 @@ def test_hostile_texts_stay_texts(shell: Shell, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("--help",), ("threads",), ("log", "ada"), ("du",), ("ledger", "ada"), ("fsck", "--help")]
+    "command",
+    [
+        ("--help",),
+        ("threads",),
+        ("log", "ada"),
+        ("du",),
+        ("ledger", "ada"),
+        ("fsck", "--help"),
+        ("log", "ada", "--graph"),
+        ("threads", "--goal", "x", "--json"),
+        ("tail", "-n", "3"),
+        ("migrate", "--plan"),
+        ("doctor",),
+        ("log", "nobody"),
+    ],
 )
 def test_what_only_lists_loads_no_langgraph(
     shell: Shell, waiting: str, command: tuple[str, ...], tmp_path: Path
