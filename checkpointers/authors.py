@@ -46,6 +46,15 @@ def sent(values: Mapping[str, Any]) -> list[str]:
     return [getattr(send, "node", "") for send in sends] if isinstance(sends, list | tuple) else []
 
 
+def sent_to(parent: StepInfo, tasks: Collection[str], names: Collection[str]) -> list[str]:
+    """Name the nodes that tasks of a checkpoint were sent to, where each is one of the names.
+
+    The id of a task tells its node and its place among the sends to whoever guesses both.
+    """
+    known = {_task_id(parent, name, "__pregel_push", str(place)): name for name in names for place in range(len(tasks))}
+    return sorted({known[task] for task in tasks if task in known})
+
+
 def writers(
     nodes: Collection[str], tasks: Collection[str], *, step: StepInfo, parent: StepInfo, sends: Sequence[str]
 ) -> tuple[str, ...]:

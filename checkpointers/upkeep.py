@@ -100,6 +100,10 @@ class Upkeep:
             return self.database.read(lambda: survey.newest_steps(self._tools(), name, ns, newest))
         return self.database.read(lambda: survey.steps(self._tools(), name, ns, after))
 
+    def tasks(self, thread: str, ns: str = "") -> dict[str, list[str]]:
+        """Give, for the checkpoints of a thread by their ids, the ids of the tasks that have written on each."""
+        return self.database.read(lambda: survey.tasks(self._tools(), str(thread), ns))
+
     def holder(self, thread: str) -> Holder | None:
         """Say who holds the lease of a thread now: `owner`, `since`, `until` (in microseconds), `epoch`."""
         found = self.database.read(lambda: find_thread(self._tools(), str(thread)))
@@ -184,6 +188,10 @@ class Upkeep:
     ) -> list[StepInfo]:
         """Async `steps`."""
         return await self.database.elsewhere(lambda: self.steps(thread, ns, newest=newest, after=after))
+
+    async def atasks(self, thread: str, ns: str = "") -> dict[str, list[str]]:
+        """Async `tasks`."""
+        return await self.database.elsewhere(lambda: self.tasks(thread, ns))
 
     async def aholder(self, thread: str) -> Holder | None:
         """Async `holder`."""

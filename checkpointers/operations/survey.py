@@ -11,7 +11,7 @@ from checkpointers.cipher import LABELLED, labels_in
 from checkpointers.codec import unpacked
 from checkpointers.effects import BODIES, EFFECTS
 from checkpointers.errors import IncompleteRecordError, IntegrityError, ShreddedError
-from checkpointers.keys import key_of
+from checkpointers.keys import key_of, text_of
 from checkpointers.operations.common import (
     FLAGS,
     ID,
@@ -111,6 +111,21 @@ def steps(tools: Tools, name: str, ns: str | None, after: int = 0) -> Statements
     if not after:
         all_there(thread, {record.step for record in records})
     return [_step(thread, row, record) for row, record in zip(rows, records, strict=True) if ns in (None, record.ns)]
+
+
+def tasks(tools: Tools, name: str, ns: str) -> Statements[dict[str, list[str]]]:
+    """Give the ids of the tasks that have written on each checkpoint of a namespace; no value is read."""
+    thread = yield from find_thread(tools, name)
+    if thread is None:
+        return {}
+    sql = "SELECT checkpoint, task FROM cp_writes WHERE thread = ? AND ns = ?"
+    rows = yield Statement(sql, (thread.key, key_of(ns)))
+    found: dict[str, list[str]] = {}
+    for checkpoint, task in rows:
+        id_, told = text_of(bytes(checkpoint)), text_of(bytes(task))
+        if id_ is not None and told is not None:
+            found.setdefault(id_, []).append(told)
+    return found
 
 
 def newest_steps(tools: Tools, name: str, ns: str | None, count: int) -> Statements[list[StepInfo]]:

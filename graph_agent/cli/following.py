@@ -72,9 +72,10 @@ class Watch:
         return (0 if one.created_at > self.began else one.step - 1), "", one.updated_at
 
     def _rows(self, one: ThreadInfo, after: int) -> list[Row]:
-        rows = rows_of(one.thread, self.reader.steps(one.thread, after=max(0, after - BEFORE)))
+        tasks = self.reader.tasks(one.thread)
+        rows = rows_of(one.thread, self.reader.steps(one.thread, after=max(0, after - BEFORE)), tasks)
         if any(row.number > after and row.before is None and row.info.parent_id for row in rows):
-            rows = rows_of(one.thread, self.reader.steps(one.thread))
+            rows = rows_of(one.thread, self.reader.steps(one.thread), tasks)
         return [row for row in rows if row.number > after]
 
     def stands(self, thread: str) -> str:

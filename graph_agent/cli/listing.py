@@ -97,7 +97,7 @@ def _rows(db: str, thread: str) -> Sequence[Row]:
     if not desk.is_ours(db):
         return of_others(desk.history(db, thread))
     with desk.reader(db) as reader:
-        found = rows_of(thread, reader.steps(thread))
+        found = rows_of(thread, reader.steps(thread), reader.tasks(thread))
     if not found:
         raise desk.unknown(thread, db)
     return found

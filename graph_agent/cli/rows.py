@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.authors import SENDS, has_sends, nodes_of
+from checkpointers.authors import SENDS, has_sends, nodes_of, sent_to
 from checkpointers.errors import at
 
 if TYPE_CHECKING:
     from checkpointers.history import History
     from checkpointers.threads import StepInfo
 
-SENT: Final = "(sent)"  # which nodes a step's `Send`s went to stands in its state, which no row tells
+SENT: Final = "(sent)"  # to a node that cannot be told without the state
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
-    """One step of a thread, by its own row, its parent's, and that one's parent's."""
+    """One step of a thread, by its own row, its parent's, and that one's parent's.
+
+    `tasks` are the ids of those that ran from its parent, `known` the names of all nodes that have run in the thread.
+    """
 
     thread: str
     info: StepInfo
     before: StepInfo | None
     earlier: StepInfo | None
+    tasks: Sequence[str] = ()
+    known: Collection[str] = ()
 
     @property
     def number(self) -> int:
@@ -73,12 +80,20 @@ class Row:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Those of the nodes that an edge started."""
-        return nodes_of(self.info, self.before, ())
+        """Those of the nodes that are known: an edge started them, or the ids of their tasks tell."""
+        return nodes_of(self.info, self.before, self._told)
+
+    @cached_property
+    def _told(self) -> list[str]:
+        return sent_to(self.before, self.tasks, self.known) if self.before and self._sends else []
 
     @property
     def sent(self) -> bool:
         """Whether tasks may have been sent to nodes that no row names."""
+        return self._sends and not self._told
+
+    @property
+    def _sends(self) -> bool:
         before = self.before
         written = (
             before is not None
@@ -106,11 +121,20 @@ class Row:
         return self.address_of(self.number)
 
 
-def rows_of(thread: str, infos: Sequence[StepInfo]) -> list[Row]:
-    """Make rows of a thread's steps, oldest first."""
+def rows_of(
+    thread: str, infos: Sequence[StepInfo], tasks: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[Row]:
+    """Make rows of a thread's steps, oldest first; `tasks` are the ids of those that wrote, by checkpoint."""
     known = {info.id: info for info in infos}
     parents = {info.id: known.get(info.parent_id or "") for info in infos}
-    return [Row(thread, info, old := parents[info.id], parents[old.id] if old else None) for info in infos]
+    nodes = {name for info in infos for name in info.seen} - {"__input__", "__interrupt__", "__start__"}
+
+    def row(info: StepInfo) -> Row:
+        before = parents[info.id]
+        earlier = parents[before.id] if before else None
+        return Row(thread, info, before, earlier, tasks.get(before.id, ()) if before else (), nodes)
+
+    return list(map(row, infos))
 
 
 def of_others(history: History) -> list[Row]:

@@ -84,8 +84,8 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 | `retain`, `prune` | `thread dropped kept frees done`; `kept` has the reasons for each step |
 | `migrate` | `version migrations` |
 
-`log` and `threads` read rows alone, without LangGraph. Rows do not name the nodes that tasks were sent to (LangGraph's
-`Send`): `log` shows `(sent)` there, `show` has the names.
+`log` and `threads` read rows alone, without LangGraph. The nodes that tasks were sent to (LangGraph's `Send`) are told by the ids
+of the tasks; where that is not possible, as with savers of others, `log` shows `(sent)`, and `show` has the names.
 
 ## A session
 

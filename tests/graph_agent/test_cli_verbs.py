@@ -75,14 +75,10 @@ def test_log(home: Home, saver: SqliteSaver, shell: Shell) -> None:
     assert [(row["address"], row["lane"], row["branched_from"], row["parent"]) for row in found] == [
         (str(one.step), one.lane, one.branched_from, one.step.parent) for one in lines
     ]
-    for row, one in zip(found, lines, strict=True):
-        assert set(row["nodes"]) <= set(one.step.nodes)
-        assert row["sent"] or row["nodes"] == list(one.step.nodes)
-    assert {one.step.number for one in lines if "tool" in one.step.nodes} == {
-        row["number"] for row in found if row["sent"]
-    }
+    assert [(row["nodes"], row["sent"]) for row in found] == [(list(one.step.nodes), False) for one in lines]
+    assert any("tool" in one.step.nodes for one in lines)
     drawn = shell("log", "ada", "ada-2", "--graph")[1].splitlines()
-    assert [line.replace(", (sent)", "") for line in drawn[:4]] == [str(one) for one in lines[:4]]
+    assert drawn[:4] == [str(one) for one in lines[:4]]
     assert drawn[-1].endswith("from ada@4")
     assert home("log", "ada", "-n", "0") == []
 
