@@ -45,8 +45,8 @@ PATIENCE: Final = 10.0
 _AT_THE_END: Final = ExitStack()  # what is read is closed when the command is over
 
 
-class NoSuchFileError(NotADatabaseError):
-    """There is no file where the database should be."""
+class NoSuchDatabaseError(NotADatabaseError):
+    """There is no file, or no such database on the server."""
 
     hint = "pass --db, or set GRAPH_AGENT_DB"
 
@@ -54,7 +54,7 @@ class NoSuchFileError(NotADatabaseError):
 CODES: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
     (
         (UnknownThreadError, UnknownStepError, UnknownPathError, MissingBodyError, errors.UnknownThreadError,
-         errors.UnknownReviewError, NoSuchFileError, FileNotFoundError), NOT_FOUND,
+         errors.UnknownReviewError, NoSuchDatabaseError, FileNotFoundError), NOT_FOUND,
     ),
     (
         (ThreadBusyError, LeaseLostError, HeadMovedError, EntryMovedError, ThreadExistsError, errors.ThreadError,
@@ -86,8 +86,23 @@ def existing(db: str) -> str:
     """Give the address of a database that is there: nothing is created by asking for it."""
     url = database(db)
     if url.startswith(FILES) and not Path(file_of(url)).exists():
-        raise NoSuchFileError(file_of(url), "there is no such file")
+        raise NoSuchDatabaseError(file_of(url), "there is no such file")
+    if url.removeprefix("langgraph+").startswith("postgres"):
+        _look_for(url.removeprefix("langgraph+"))
     return url
+
+
+def _look_for(url: str) -> None:
+    """Ask a server once whether it has the database: a pool would try again until its patience is over."""
+    try:
+        import psycopg
+    except ImportError:  # which the saver explains
+        return
+    try:
+        psycopg.connect(url, connect_timeout=2).close()
+    except psycopg.Error as error:
+        if "does not exist" in str(error):
+            raise NoSuchDatabaseError("postgres", error) from error
 
 
 def is_ours(db: str) -> bool:

@@ -106,6 +106,9 @@ def test_a_wrong_server(shell: Shell, postgres_url: str) -> None:
     assert (code, "no tables" in told) == (1, True)
     code, _, told = shell("threads", "--db", nobody)
     assert (code, "start the server" in told) == (1, True)
+    for address in (f"{postgres_url}x", f"langgraph+{postgres_url}x"):
+        code, _, told = shell("log", "t", "--db", address)
+        assert (code, "does not exist" in told, "--db" in told) == (3, True, True)
 
 
 def _print(folder: Path) -> dict[str, tuple[str, int]]:
