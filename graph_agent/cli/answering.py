@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graph_agent.cli import desk, paper
+from graph_agent.cli import codes, paper
 
 if TYPE_CHECKING:
     from graph_agent.run import Review, Run
 
 By = Annotated[str, typer.Option("--by", help="Who says so.")]
-CODES = {"done": desk.OK, "waiting": desk.WAITING, "stopped": desk.SPENT}
+CODES = {"done": codes.OK, "waiting": codes.WAITING, "stopped": codes.SPENT}
 ASKED = ("id", "thread", "kind", "tool", "args", "risk", "reason", "step", "description", "expires_at")
 
 
@@ -27,7 +27,7 @@ def ended(run: Run, *, as_json: bool) -> None:
         paper.say(str(run))
         for one in run.reviews:
             print("\t".join(map(paper.line, (one.id, one.description, one.reason))))
-    raise typer.Exit(CODES.get(run.status, desk.FAILED))
+    raise typer.Exit(CODES.get(run.status, codes.FAILED))
 
 
 def record_of(one: Review) -> dict[str, Any]:

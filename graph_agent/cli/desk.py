@@ -1,33 +1,19 @@
-"""What every command needs: its options, the database, the agent, and errors as one line with an exit code."""
+"""What every command needs: its options, the database, the agent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from checkpointers.database import NO_TABLES
-from checkpointers.errors import (
-    CheckpointerError,
-    EntryMovedError,
-    HeadMovedError,
-    IntegrityError,
-    LeaseLostError,
-    MissingBodyError,
-    NotADatabaseError,
-    ThreadBusyError,
-    ThreadExistsError,
-    UnknownPathError,
-    UnknownStepError,
-    UnknownThreadError,
-)
+from checkpointers.errors import CheckpointerError, UnknownThreadError
 from checkpointers.places import file_of
-from graph_agent import errors, settings
+from graph_agent import settings
+from graph_agent.cli.codes import NoSuchDatabaseError
 from graph_agent.cli.completing import threads as known_threads
-from graph_agent.cli.paper import say
 from graph_agent.settings import APP, DB, MODEL, agent_named, database
 
 if TYPE_CHECKING:
@@ -37,32 +23,13 @@ if TYPE_CHECKING:
     from graph_agent.agent import Agent
     from graph_agent.history import Timeline
 
-OK, FAILED, USAGE, NOT_FOUND, CONFLICT, WAITING, DAMAGED, SPENT, STOPPED = 0, 1, 2, 3, 4, 5, 6, 7, 130
 DEFAULT_DB: Final = settings.DEFAULT_DB
 OURS: Final = ("sqlite:", "postgresql:", "postgres:")
 FILES: Final = ("sqlite:", "langgraph+sqlite:")
 PATIENCE: Final = 10.0
-_AT_THE_END: Final = ExitStack()  # what is read is closed when the command is over
+AT_THE_END: Final = ExitStack()  # what is read is closed when the command is over
 
 
-class NoSuchDatabaseError(NotADatabaseError):
-    """There is no file, or no such database on the server."""
-
-    hint = "pass --db, or set GRAPH_AGENT_DB"
-
-
-CODES: Final[tuple[tuple[tuple[type[BaseException], ...], int], ...]] = (
-    (
-        (UnknownThreadError, UnknownStepError, UnknownPathError, MissingBodyError, errors.UnknownThreadError,
-         errors.UnknownReviewError, NoSuchDatabaseError, FileNotFoundError), NOT_FOUND,
-    ),
-    (
-        (ThreadBusyError, LeaseLostError, HeadMovedError, EntryMovedError, ThreadExistsError, errors.ThreadError,
-         errors.ReviewError, FileExistsError), CONFLICT,
-    ),
-    ((IntegrityError,), DAMAGED),
-    ((errors.BudgetSpentError, errors.ExpiredThreadError), SPENT),
-)  # fmt: skip
 Db = Annotated[
     str,
     typer.Option("--db", envvar=DB, help="The database: an address such as sqlite:///agent.db, or a file."),
@@ -125,7 +92,7 @@ def saver(db: str) -> Any:
     known = {"read_only": True} if url.startswith((*OURS, "langgraph+")) else {}
     found: Any = open_saver(url, **known, **({"timeout": PATIENCE} if is_ours(db) else {}))
     if hasattr(found, "close"):
-        _AT_THE_END.callback(found.close)
+        AT_THE_END.callback(found.close)
     return found
 
 
@@ -213,30 +180,3 @@ def agent(app: str, model: str = "", db: str = "", *, create: bool = False) -> I
 
     with ours(db or DEFAULT_DB, create=create) as opened:
         yield Agent(model, saver=opened)
-
-
-def code_of(error: BaseException) -> int:
-    """Give the exit code that tells what kind of error it was."""
-    if type(error) is NotADatabaseError and error.cause != NO_TABLES:
-        return DAMAGED
-    return next((code for kinds, code in CODES if isinstance(error, kinds)), FAILED)
-
-
-def guarded(run: Callable[[], Any], *, debug: bool) -> int:
-    """Run a command; an error is one line and a code, with `debug` its trace too."""
-    try:
-        code = run()
-        return code if isinstance(code, int) else OK
-    except Exception as error:
-        if debug:
-            raise
-        known = isinstance(error, CheckpointerError | errors.GraphAgentError | ValueError | OSError)
-        kind = "" if known else f"{type(error).__name__}: "
-        more = "" if known else "; --debug shows where"
-        say(f"graph-agent: {kind}{' '.join(str(error).split())}{more}")
-        return code_of(error)
-    except KeyboardInterrupt:
-        say("graph-agent: interrupted")
-        return STOPPED
-    finally:
-        _AT_THE_END.close()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graph_agent.cli import desk, paper
+from graph_agent.cli import codes, desk, paper
 from graph_agent.cli.answering import By, ended
 from graph_agent.cli.desk import Address, App, Db, Json, Model, Thread, Yes
 
@@ -95,8 +95,8 @@ def undo(
                               for row, one in zip(rows, reviews, strict=True)))  # fmt: skip
     if not yes:
         paper.say("nothing was changed; pass --yes to do it")
-    codes = {"waiting": desk.WAITING, "failed": desk.FAILED}
-    raise typer.Exit(codes.get(told.status, desk.OK))
+    stands = {"waiting": codes.WAITING, "failed": codes.FAILED}
+    raise typer.Exit(stands.get(told.status, codes.OK))
 
 
 def tools(app: App = "", model: Model = "", db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:

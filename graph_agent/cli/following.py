@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from graph_agent.cli import desk, paper
+from graph_agent.cli import codes, desk, paper
 from graph_agent.cli.desk import AnyThread, Db, Json
 from graph_agent.cli.listing import Standing
 from graph_agent.cli.rows import Row, rows_of
@@ -111,7 +111,7 @@ def tail(
         while follow or until is not None or end is not None:
             if end is not None and time.monotonic() >= end:
                 if until is not None:
-                    raise typer.Exit(desk.NOT_FOUND)
+                    raise typer.Exit(codes.NOT_FOUND)
                 return
             time.sleep(PAUSE)
             rows = watch.look()

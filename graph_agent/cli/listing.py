@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from graph_agent.cli import desk, paper
+from graph_agent.cli import codes, desk, paper
 from graph_agent.cli.desk import AnyThread, Db, Json, Limit, Thread
 from graph_agent.cli.rows import Row, of_others, rows_of
 
@@ -172,4 +172,4 @@ def fsck(thread: AnyThread = None, db: Db = desk.DEFAULT_DB, as_json: Json = Fal
             print(paper.line(one))
         paper.say(f"{len(found)} finding{'s' * (len(found) != 1)}")
     if found:
-        raise typer.Exit(desk.DAMAGED)
+        raise typer.Exit(codes.DAMAGED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from graph_agent.cli import desk, paper
+from graph_agent.cli import codes, desk, paper
 from graph_agent.cli.desk import Address, AnyThread, Db, Json, Thread
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def bisect(
         print(paper.line(step))
     if step is None:
         paper.say(f"it is true for no step of {thread}")
-        raise typer.Exit(desk.NOT_FOUND)
+        raise typer.Exit(codes.NOT_FOUND)
 
 
 def grep(
@@ -148,7 +148,7 @@ def grep(
         paper.say(f"… and {more} more; -n says how many")
     if left == limit and not more:
         paper.say(f"{pattern!r} is nowhere in {db if thread is None else thread}")
-        raise typer.Exit(desk.NOT_FOUND)
+        raise typer.Exit(codes.NOT_FOUND)
 
 
 def _pattern(text: str, *, regex: bool, any_case: bool) -> re.Pattern[str]:

@@ -11,7 +11,10 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
+from checkpointers.errors import CheckpointerError
+from graph_agent import errors
 from graph_agent.cli import (
+    codes,
     comparing,
     desk,
     doing,
@@ -118,4 +121,24 @@ def main(arguments: list[str] | None = None) -> int:
         except SystemExit as stop:
             return stop.code
 
-    return desk.guarded(run, debug="--debug" in said)
+    return _guarded(run, debug="--debug" in said)
+
+
+def _guarded(run: Callable[[], Any], *, debug: bool) -> int:
+    """Run a command; an error is one line and a code, with `debug` its trace too."""
+    try:
+        code = run()
+        return code if isinstance(code, int) else codes.OK
+    except Exception as error:
+        if debug:
+            raise
+        known = isinstance(error, CheckpointerError | errors.GraphAgentError | ValueError | OSError)
+        kind = "" if known else f"{type(error).__name__}: "
+        more = "" if known else "; --debug shows where"
+        paper.say(f"graph-agent: {kind}{' '.join(str(error).split())}{more}")
+        return codes.code_of(error)
+    except KeyboardInterrupt:
+        paper.say("graph-agent: interrupted")
+        return codes.STOPPED
+    finally:
+        desk.AT_THE_END.close()
