@@ -62,10 +62,14 @@ def ours(saver: Any) -> dict[str, Callable[[], Any]]:
 def theirs(saver: Any) -> dict[str, Callable[[], Any]]:
     """Give the official side, which makes the states; nothing is kept."""
     app = graph(Plain, saver)
-    return {
-        "first page": lambda: deque(app.get_state_history(CONFIG, limit=PAGE), maxlen=0),
-        "whole log": lambda: deque(app.get_state_history(CONFIG), maxlen=0),
-    }
+
+    def whole() -> None:
+        """Go through it in pages: in one go the official Postgres saver brings all states into memory at once."""
+        before = None
+        while page := list(app.get_state_history(CONFIG, before=before, limit=PAGE)):
+            before = page[-1].config
+
+    return {"first page": lambda: deque(app.get_state_history(CONFIG, limit=PAGE), maxlen=0), "whole log": whole}
 
 
 def duel(our: Any, other: Any, repeat: int) -> dict[str, dict[str, list[float]]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import zip_longest
 
 from checkpointers.diffing import Diff, compare, same
+from checkpointers.plain import visible
 from checkpointers.step import Step
 
 
@@ -62,7 +63,7 @@ class Comparison:
         pair = self.parted
         where = f"they part at {pair.a or 'the end'} | {pair.b or 'the end'}" if pair else "they are the same"
         each = [", ".join(f"{name} {value:g}" for name, value in one.items()) for one in self.totals]
-        return f"{where}\n  a: {each[0]}\n  b: {each[1]}"
+        return visible(f"{where}\n  a: {each[0]}\n  b: {each[1]}")
 
 
 def compare_runs(a: Step, b: Step) -> Comparison:

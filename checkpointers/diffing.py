@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from checkpointers.errors import HistoryError
 from checkpointers.patching import Operation, patch, rising
 from checkpointers.paths import ABSENT, fields_of, ids_of, is_list, joined, parse
-from checkpointers.plain import as_json
+from checkpointers.plain import as_json, visible
 from checkpointers.show import Shows
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Change:
 
     def __str__(self) -> str:
         """Say it in a line."""
-        return f"{_SIGNS[self.kind]} {self.path}  {told(self.kind, self.before, self.after)}"
+        return visible(f"{_SIGNS[self.kind]} {self.path}  {told(self.kind, self.before, self.after)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Diff(Shows):
     def __str__(self) -> str:
         """Say it in words, a line for each change."""
         count = f"{len(self)} change{'s' * (len(self) != 1)}"
-        return "\n".join([f"{self.before} → {self.after}: {count}", *(f"  {change}" for change in self)])
+        return "\n".join([visible(f"{self.before} → {self.after}: {count}"), *(f"  {change}" for change in self)])
 
 
 def told(kind: Kind, before: Any, after: Any) -> str:

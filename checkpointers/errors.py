@@ -266,7 +266,8 @@ class UnknownPathError(HistoryError, LookupError):
     def __init__(self, path: str, where: str, matches: Sequence[str]) -> None:
         """Name the path, where it was looked for, and what is like it."""
         self.path, self.matches = path, tuple(matches)
-        known = f"there is {', '.join(matches)}" if matches else "there is no value at all"
+        shown = [match if match.isprintable() else repr(match) for match in matches]
+        known = f"there is {', '.join(shown)}" if matches else "there is no value at all"
         super().__init__(f"nothing was ever at {path!r} of {where}; {known}")
 
 

@@ -16,6 +16,7 @@ from checkpointers.exporting import as_document, as_markdown, as_python, as_text
 from checkpointers.logs import Line, log
 from checkpointers.news import news_of
 from checkpointers.paths import ABSENT, Part, look, near, parse
+from checkpointers.plain import visible
 from checkpointers.searching import EVERYWHERE, Found, Place, Search, Where, pattern_of
 from checkpointers.show import Shows
 from checkpointers.step import Step
@@ -45,9 +46,8 @@ class Blame:
     def __str__(self) -> str:
         """Say it in a line."""
         who = ", ".join(self.nodes) or self.source
-        return (
-            f"@{self.step}  {self.at:%Y-%m-%d %H:%M:%S}  {who}  {self.kind}  {told(self.kind, self.before, self.after)}"
-        )
+        values = told(self.kind, self.before, self.after)
+        return visible(f"@{self.step}  {self.at:%Y-%m-%d %H:%M:%S}  {who}  {self.kind}  {values}")
 
 
 class History(Shows):
@@ -112,7 +112,7 @@ class History(Shows):
             return self.step_type(self._timeline, self._timeline.by_id[found[0]])
         known = f"begins {len(found)} ids: {', '.join(found[:SHOWN])}" if found else "begins no checkpoint's id"
         newest = f"{self.thread}@{self._timeline.head.number}"
-        msg = f"{rest!r} is no step of thread {self.thread!r}: it {known}; the newest step is {newest}"
+        msg = visible(f"{rest!r} is no step of thread {self.thread!r}: it {known}; the newest step is {newest}")
         raise UnknownStepError(msg)
 
     def diff(self, before: int | Step, after: int | Step) -> Diff:

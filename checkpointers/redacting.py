@@ -28,11 +28,12 @@ _LIKE: Final = re.compile(
 )
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 _ACCOUNT: Final = re.compile(r"(?<=://)([^\s/@:]*):[^\s/@]+@")
-# A name and what is given to it, in quotes or not, those of a text in a text too; what is cut off ends with the text.
-_GIVEN: Final = re.compile(
-    r"""(?P<name>\b[A-Za-z][\w-]{0,99})(?P<is>\\*["']?\s*[=:]\s*)"""
-    r"""(?P<value>"(?:[^"\\]|\\.)*(?:"|\Z)|'(?:[^'\\]|\\.)*(?:'|\Z)|(?P<quote>\\+["'])(?:(?!(?P=quote)).)*(?:(?P=quote)|\Z)"""
-    r"""|[^\s"',;&}{\[\])\\]+)""",
+# A name that something is given to, and what that is: in quotes or not, those of a text in a text too; what is cut off
+# ends with the text.
+_NAME: Final = re.compile(r"""\b(?P<name>[A-Za-z][\w-]{0,99}+)\\*["']?\s*[=:]\s*""")
+_VALUE: Final = re.compile(
+    r"""(?P<one>["'])(?:(?!(?P=one))[^\\]|\\.)*(?:(?P=one)|\\?\Z)"""
+    r"""|(?P<quote>\\+["'])(?:(?!(?P=quote)).)*(?:(?P=quote)|\Z)|[^\s"',;&}{\[\])\\]+""",
     re.DOTALL,
 )
 # A text that has none of these has no secret that is known; most texts have none, and this is looked at much faster.
@@ -68,17 +69,21 @@ def redacted_text(text: str) -> str:
     text = _LIKE.sub(REDACTED, text)
     text = _BEARER.sub(rf"\1 {REDACTED}", text)
     text = _ACCOUNT.sub(rf"\1:{REDACTED}@", text)
-    return _GIVEN.sub(_given, text)
+    return _without_given(text)
 
 
-def _given(found: re.Match[str]) -> str:
-    value = found["value"]
-    if REDACTED in value or value.lower() in ("bearer", "basic"):
-        return found[0]
-    if not is_secret(found["name"]):  # what has another name may be a text that has such names in it
-        return f"{found['name']}{found['is']}{value[0]}{_GIVEN.sub(_given, value[1:])}"
-    quote = found["quote"] or (value[0] if value[0] in "\"'" else "")
-    return f"{found['name']}{found['is']}{quote}{REDACTED}{quote}"
+def _without_given(text: str) -> str:
+    """Take out what is given to names of secrets; what has another name may be a text that has such names in it."""
+    pieces, end, place = list[str](), 0, 0
+    while (found := _NAME.search(text, place)) is not None:
+        place = found.end()
+        value = _VALUE.match(text, place) if is_secret(found["name"]) else None
+        if value is None or REDACTED in value[0] or value[0].lower() in ("bearer", "basic"):
+            continue
+        quote = value["one"] or value["quote"] or ""
+        pieces += (text[end:place], f"{quote}{REDACTED}{quote}")
+        end = place = value.end()
+    return "".join([*pieces, text[end:]])
 
 
 def redacted(value: Any, *, secret: bool = False) -> Any:

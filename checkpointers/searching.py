@@ -141,15 +141,13 @@ def pattern_of(wanted: str | re.Pattern[str]) -> re.Pattern[str]:
 
 
 def _lines(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    """Give the lines in which a match begins, of long ones what is around it."""
-    last = -1
-    for match in pattern.finditer(text):
+    """Give the lines in which a match begins, of long ones what is around the first; each line is gone through once."""
+    match = pattern.search(text)
+    while match is not None:
         start = text.rfind("\n", 0, match.start()) + 1
-        if start == last:
-            continue
-        last = start
         end = text.find("\n", match.start())
         yield _around(text[start : end if end >= 0 else len(text)], match.start() - start, match.end() - start)
+        match = pattern.search(text, max(end + 1, match.end())) if end >= 0 else None
 
 
 def _around(line: str, first: int, last: int) -> str:

@@ -10,6 +10,7 @@ from checkpointers.authors import writers
 from checkpointers.diffing import same
 from checkpointers.errors import at
 from checkpointers.paths import ABSENT
+from checkpointers.plain import visible
 from checkpointers.show import Shows
 from checkpointers.status import Status
 from checkpointers.timeline import Timeline
@@ -148,7 +149,7 @@ class Step(Shows):
 
     def __repr__(self) -> str:
         """Say what can be said without loading it."""
-        return f"<Step {self} {self.source} {self.status} {self.at:%Y-%m-%d %H:%M:%S}>"
+        return visible(f"<Step {self} {self.source} {self.status} {self.at:%Y-%m-%d %H:%M:%S}>")
 
     def _card(self) -> Card:
         from checkpointers.drawing import step_card  # noqa: PLC0415  loaded by who looks

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from typing import Any
 
 import pytest
 from hypothesis import given
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
+from rich.console import Console
 
-from checkpointers import CheckpointerError, History, HistoryError, Saver, SqliteSaver, ThreadExistsError, import_thread
+from checkpointers import (
+    CheckpointerError,
+    History,
+    HistoryError,
+    Saver,
+    SqliteSaver,
+    ThreadExistsError,
+    export_html,
+    import_thread,
+)
 from checkpointers.redacting import REDACTED, is_secret, redacted, redacted_text
 from checkpointers.spelling import read, spelled
 from checkpointers.strict import StrictSerializer
@@ -111,6 +122,54 @@ def test_secrets_are_taken_out() -> None:
         "token", "csrfToken", "API_KEY", "X-Api-Key",
     ]  # fmt: skip
     assert redacted_text("the token is a word; keys: 3") == "the token is a word; keys: 3"
+
+
+def test_no_door_shows_secrets() -> None:
+    """Pages, notebooks and rich consoles leave out what exports leave out; who asks for values gets them."""
+    saver = InMemorySaver()
+    first = put(saver, {"note": "ada", "headers": {"cookie": "old abcdef"}})
+    more = {"long": [{"about": "x" * 300, "password": "hunter2 hunter2", "n": n} for n in range(9)]}
+    put(saver, {**SECRETS, **more, "note": "ada", "headers": {"cookie": "new abcdef"}}, after=first, version=2)
+    history = History(saver, "t")
+    hidden = ("hunter2", "abcdef", "123456", "ghp_abc", "lovelace", "two words", "qwertyuiop")
+    console = Console(file=StringIO(), width=200)
+    drawn = [export_html(history)]
+    for thing in (history, history[2], history.diff(1, 2)):
+        drawn.append(thing._repr_html_())
+        console.print(thing)
+    for text in (*drawn, console.file.getvalue()):
+        assert [word for word in hidden if word in text] == []
+    assert REDACTED in console.file.getvalue()
+    assert all(REDACTED in text for text in (drawn[0], drawn[2], drawn[3]))
+    whole = export_html(history, redact=False)
+    assert [word for word in hidden if word not in whole] == []
+    assert "hunter2" in str(history[2].values)
+    assert "abcdef" in str(history.diff(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a": "the \\"token\\": \\"x y\\" of"}', '{"a": "the \\"token\\": \\"[redacted]\\" of"}'),
+        ("call('login', {'password': 'x\\'y', 'n': 1})", "call('login', {'password': '[redacted]', 'n': 1})"),
+        ('{"secret": {"x": 1}}', '{"secret": {"x": 1}}'),
+        ("API_KEY=abc OTHER=def", "API_KEY=[redacted] OTHER=def"),
+        ('"password": "cut o', '"password": "[redacted]"'),
+        ("tokens: 412, token_count=3, monkey: banana, key: x", "tokens: 412, token_count=3, monkey: banana, key: x"),
+    ],
+)
+def test_secrets_in_texts(text: str, told: str) -> None:
+    """What is given to a name of a secret goes, quotes stay, also of a text in a text; other names keep theirs."""
+    assert redacted_text(text) == told
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["sk-a_", "a-b-", "token=", '"token": "', "x: 'y: z\\\" ", "://a:", "-----BEGIN PRIVATE KEY----- ", "token ", "\\"],
+)
+def test_looking_for_secrets_is_linear(part: str) -> None:
+    """Many of what looks like the beginning of a secret is gone through; with its square nobody would wait."""
+    assert len(redacted_text("token" + part * (300_000 // len(part)))) > 5
 
 
 def test_hostile_texts_are_shown_not_sent() -> None:
