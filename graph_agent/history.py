@@ -133,9 +133,11 @@ class Timeline(History):
     timeline_type = Steps
     _timeline: Steps
 
-    def __init__(self, saver: Any, thread: str, *, ns: str = "", ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, saver: Any, thread: str, *, ns: str = "", ledger: Ledger | None = None, newest: int | None = None
+    ) -> None:
         """List the steps; `ledger` is where large results are kept, that of a saver of ours by default."""
-        super().__init__(saver, thread, ns=ns)
+        super().__init__(saver, thread, ns=ns, newest=newest)
         self._timeline.ledger = saver.ledger if ledger is None and isinstance(saver, Saver) else ledger
 
     def __iter__(self) -> Iterator[Moment]:
