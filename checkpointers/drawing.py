@@ -60,9 +60,13 @@ def _tips(infos: Iterable[StepInfo]) -> int:
 def _newest(timeline: Timeline, marks: list[Mark]) -> Rows:
     shown, hidden = cut(marks[::-1], LISTED)
     infos = timeline.infos
+    parents = {info.parent_id for info in infos.values()}
+
+    def stood(info: StepInfo) -> Chip | str:
+        return "" if info.status == "pending" and info.id in parents else Chip(info.status)
+
     rows = [
-        (f"@{mark.number}", f"{mark.at:%H:%M:%S}", mark.name, Chip(infos[mark.number].status), mark.told)
-        for mark in shown
+        (f"@{mark.number}", f"{mark.at:%H:%M:%S}", mark.name, stood(infos[mark.number]), mark.told) for mark in shown
     ]
     older = hidden + len(infos) - len(marks)
     return Rows("newest steps", ("step", "at", "node", "status", ""), rows, older, "step", folded=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # rows alone can be laid out too, and LangGraph is not loaded
 class Line:
     """One step in a log: its lane, the lanes that pass by, those that begin here, and where its own branched off.
 
-    `branched_from` is an address; its thread need not be in the log.
+    `branched_from` is an address; its thread need not be in the log. `followed` says that another step was made of it.
     """
 
     step: Step
@@ -25,13 +25,20 @@ class Line:
     passing: tuple[int, ...]
     branches: tuple[int, ...]
     branched_from: str | None
+    followed: bool = False
+
+    @property
+    def standing(self) -> str:
+        """How the thread stood here; that there was more to do is not worth a word where it was done since."""
+        return "" if self.followed and self.step.status == "pending" else self.step.status
 
     def __str__(self) -> str:
         """Draw the lanes, and say what can be said without loading the state."""
         step, origin = self.step, f"  from {self.branched_from}" if self.branched_from else ""
         lane = drawn(Lane(self.lane, self.passing, self.branches))
         who = ", ".join(step.nodes) or step.source
-        return visible(f"{lane}  {step}  {step.at:%Y-%m-%d %H:%M:%S}  {who}  {step.status}{origin}")
+        told = f"{lane}  {step}  {step.at:%Y-%m-%d %H:%M:%S}  {who}"
+        return visible(f"{told}  {self.standing}{origin}" if self.standing else f"{told}{origin}")
 
 
 def log(threads: Sequence[Iterable[Step]], *, failed: bool = False) -> list[Line]:
@@ -40,9 +47,9 @@ def log(threads: Sequence[Iterable[Step]], *, failed: bool = False) -> list[Line
     origins = [_origin(step) for step in steps]
     roots = {str(step) for step in steps if step.parent is None}
     places = lanes([(str(step), origin) for step, origin in zip(steps, origins, strict=True)], apart=roots)
-    names = [str(step) for step in steps]
+    names, followed = [str(step) for step in steps], set(origins)
     lines = [
-        Line(step, at.lane, at.passing, at.branches, _from(at, origin, names))
+        Line(step, at.lane, at.passing, at.branches, _from(at, origin, names), str(step) in followed)
         for step, at, origin in zip(steps, places, origins, strict=True)
     ]
     return [line for line in lines if line.step.failed] if failed else lines

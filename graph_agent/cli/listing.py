@@ -88,7 +88,7 @@ def log(
             print(paper.line(one))
     else:
         paper.table(("STEP", "AT", "SOURCE", "STATUS", "NODES", "FROM"), (
-            (one.step, f"{one.step.at:%Y-%m-%d %H:%M:%S}", one.step.source, one.step.status, ", ".join(one.step.nodes),
+            (one.step, f"{one.step.at:%Y-%m-%d %H:%M:%S}", one.step.source, one.standing, ", ".join(one.step.nodes),
              one.branched_from or "") for one in reversed(lines)
         ))  # fmt: skip
 
