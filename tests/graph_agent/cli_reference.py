@@ -87,6 +87,8 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 `log` and `threads` read rows alone, without LangGraph. The nodes that tasks were sent to (LangGraph's `Send`) are told by the ids
 of the tasks; where that is not possible, as with savers of others, `log` shows `(sent)`, and `show` has the names.
 
+![A session in a terminal: threads, a log with a fork in a lane of its own, what a step changed, blame, bisect, the ledger](screens/terminal.png)
+
 ## A session
 
 """
