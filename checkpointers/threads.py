@@ -14,7 +14,10 @@ from checkpointers.status import Status
 
 @dataclass(frozen=True, slots=True)
 class ThreadInfo:
-    """One thread in a listing: its status, its newest step, its size, its times, and who holds its lease."""
+    """One thread in a listing: its status, its newest step, its size, its times, and who holds its lease.
+
+    `questions` are asked of a person where it stands and not answered yet, `errors` are tasks that failed there.
+    """
 
     thread: str
     status: Status
@@ -27,6 +30,8 @@ class ThreadInfo:
     pins: tuple[int, ...]
     stored_metadata: builtins.bytes
     holder: str | None = None
+    questions: int = 0
+    errors: int = 0
 
     @property
     def metadata(self) -> dict[str, Any]:

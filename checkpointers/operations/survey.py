@@ -33,7 +33,7 @@ from checkpointers.operations.common import (
     see_it_is,
 )
 from checkpointers.operations.whole import locked, restand
-from checkpointers.records import Record
+from checkpointers.records import FAILED, INTERRUPTED, RESUMED, Record
 from checkpointers.retention import moment
 from checkpointers.standing import NO_METADATA, Thread
 from checkpointers.statements import Many, Row, Statement, Statements
@@ -67,13 +67,29 @@ def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
         (wanted.since,),
     )
     found: list[ThreadInfo] = []
+    keys: list[int] = []
     for row in rows:
         if wanted.limit is not None and len(found) >= wanted.limit:
             break
         info = _info(tools, row)
         if _fits(info, wanted):
             found.append(info)
-    return found
+            keys.append(row[0])
+    if not any(info.status in ("waiting", "failed") for info in found):
+        return found
+    counts = {row[0]: (int(row[1]), int(row[2])) for row in (yield Statement(_STUCK, (key_of(ROOT),)))}
+    return [
+        replace(info, questions=counts.get(key, (0, 0))[0], errors=counts.get(key, (0, 0))[1])
+        for key, info in zip(keys, found, strict=True)
+    ]
+
+
+# An answered question is a row of writes that has both kinds.
+_STUCK: Final = (
+    f"SELECT w.thread, sum(CASE WHEN (w.kinds & {INTERRUPTED | RESUMED}) = {INTERRUPTED} THEN 1 ELSE 0 END),"
+    f" sum(CASE WHEN (w.kinds & {FAILED}) <> 0 THEN 1 ELSE 0 END) FROM cp_threads t JOIN cp_writes w"
+    " ON w.thread = t.thread AND w.ns = ? AND w.checkpoint = t.head_id WHERE t.kinds <> 0 GROUP BY w.thread"
+)
 
 
 def _info(tools: Tools, row: Row) -> ThreadInfo:

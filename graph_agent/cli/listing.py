@@ -42,9 +42,9 @@ def threads(
     if as_json:
         paper.stream(_thread(one, standing) for one, standing, _ in found)
         return
-    paper.table(("THREAD", "STATUS", "STEP", "WRITTEN", "SIZE", "HELD BY", "GOAL"), (
-        (one.thread, standing, one.step, f"{paper.ago(one.updated_at)} ago", paper.size(one.bytes), one.holder or "",
-         about) for one, standing, about in found
+    paper.table(("THREAD", "STATUS", "STEP", "ASKS", "ERRORS", "WRITTEN", "SIZE", "HELD BY", "GOAL"), (
+        (one.thread, standing, one.step, one.questions or "", one.errors or "", f"{paper.ago(one.updated_at)} ago",
+         paper.size(one.bytes), one.holder or "", about) for one, standing, about in found
     ))  # fmt: skip
 
 
@@ -61,7 +61,19 @@ def _threads_of_others(db: str, *, as_json: bool) -> None:
 
 
 def _thread(one: Any, standing: str) -> dict[str, Any]:
-    names = ("thread", "step", "checkpoints", "bytes", "created_at", "updated_at", "tags", "pins", "holder")
+    names = (
+        "thread",
+        "step",
+        "checkpoints",
+        "bytes",
+        "created_at",
+        "updated_at",
+        "tags",
+        "pins",
+        "holder",
+        "questions",
+        "errors",
+    )
     return {**{name: getattr(one, name) for name in names}, "status": standing, "metadata": paper.told(one.metadata)}
 
 

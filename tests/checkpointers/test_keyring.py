@@ -360,7 +360,7 @@ def test_bad_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str) ->
         assert not any(form in str(caught.value) for form in forms(KEY, OTHER, KEY[:16], KEY[:31]))
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"# only words\n", b"\xff\xfe\x00", os.urandom(200)])
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"# only words\n", b"\xff\xfe\x00", bytes(range(255, 55, -1))])
 def test_texts_without_keys(tmp_path: Path, content: bytes) -> None:
     """Any bytes give a keyring or a `KeyringError`."""
     with pytest.raises(KeyringError, match="keys: (there is no key in it|line 1)|line"):

@@ -198,3 +198,28 @@ def test_an_error_that_commits_with_its_checkpoint_is_told(saver: Saver) -> None
         checkpoint = {"v": 1, "id": "c1", "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
         saver.put(place, checkpoint, {"source": "loop"}, {})
     assert statuses(saver) == {"after None": "failed", "after c0": "failed"}
+
+
+def test_open_questions_and_errors_are_counted(saver: Saver) -> None:
+    """How many questions wait where a thread stands, answered ones left out, and how many tasks failed there."""
+    app = review(saver)
+    app.invoke({"log": []}, config("asks"))
+    assert [(one.questions, one.errors) for one in saver.threads()] == [(2, 0)]
+    first, _ = app.get_state(config("asks")).interrupts
+    app.invoke(Command(resume={first.id: "yes"}), config("asks"))
+    assert [(one.questions, one.errors) for one in saver.threads(status="waiting")] == [(1, 0)]
+
+    def fail(state: State) -> dict[str, Any]:
+        raise RuntimeError(str(state.get("n")))
+
+    builder: Any = StateGraph(State)
+    for name in ("one", "two"):
+        builder.add_node(name, fail)
+        builder.add_edge("__start__", name)
+    with pytest.raises(RuntimeError):
+        builder.compile(checkpointer=saver).invoke({"n": 1}, config("fails"))
+    counts = {one.thread: (one.questions, one.errors) for one in saver.threads()}
+    assert counts["asks"] == (1, 0)
+    assert counts["fails"][0] == 0
+    assert counts["fails"][1] >= 1
+    assert saver.threads(status="done") == []
