@@ -1014,8 +1014,10 @@ def test_two_processes_with_an_official_saver_and_one_ledger(stage: Stage, tmp_p
         with pytest.raises(OpenThreadError, match="is running"):
             agent(keeper, stage.pay()).resume(stage.thread)
         stage.free(keeper)
-        run = agent(keeper, stage.pay()).resume(stage.thread)
-        assert (run.status, [review.kind for review in run.reviews]) == ("waiting", ["in_doubt"])
+        second = agent(keeper, stage.pay())
+        run = second.resume(stage.thread)
+        stands = second.graph.get_state({"configurable": {"thread_id": stage.thread}})
+        assert (run.status, [review.kind for review in run.reviews]) == ("waiting", ["in_doubt"]), stands
 
     def answers() -> None:
         with reopen(stage.url) as keeper:
