@@ -178,8 +178,15 @@ def context(address: Address, db: Db = desk.DEFAULT_DB, as_json: Json = False) -
         paper.say(f"out: {count} {why}")
 
 
-def stats(thread: Thread, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
-    """Say what an agent's thread took, by plan step, node and tool; tokens, seconds, tries."""
+def stats(
+    thread: Thread, db: Db = desk.DEFAULT_DB,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(help="MODEL=IN,OUT: what a million tokens in and out of a model cost; several times for several."),
+    ] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Say what an agent's thread took, by plan step, node and tool; tokens, money, seconds, tries."""
     from dataclasses import asdict
 
     from graph_agent.errors import SetupError
@@ -187,7 +194,7 @@ def stats(thread: Thread, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> No
     timeline = desk.timeline(db, thread)
     if "usage" not in timeline[-1].values:
         raise SetupError(f"{thread!r} is no agent's thread, and has no such records; compare counts the steps of any")
-    found = timeline.stats()
+    found = timeline.stats(_prices(price or []))
     if as_json:
         paper.emit(asdict(found))
         return
@@ -195,6 +202,25 @@ def stats(thread: Thread, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> No
     rows = [("all", "", found.total)]
     groups = (("step", found.by_step), ("node", found.by_node), ("tool", found.by_tool))
     rows += [(kind, name or "(none)", one) for kind, group in groups for name, one in group.items()]
-    told = ((kind, name, *(f"{round(getattr(one, column), 3):,}" for column in columns)) for kind, name, one in rows)
-    paper.table(("OF", "NAME", *("IN", "OUT", "ASKED", "CALLS", "SECONDS", "RETRIES", "FAILED")), told)
+    told = (
+        (kind, name, *(f"{round(getattr(one, column), 6 if column == 'cost' else 3):,}" for column in columns))
+        for kind, name, one in rows
+    )
+    paper.table(("OF", "NAME", *("IN", "OUT", "ASKED", "CALLS", "SECONDS", "RETRIES", "FAILED", "COST")), told)
     paper.say(f"{found.tokens} tokens and {found.llm_calls} questions count for the budget")
+    if found.unpriced:
+        paper.say(f"no cost is counted of {', '.join(found.unpriced)}: pass --price {found.unpriced[0]}=IN,OUT")
+
+
+def _prices(given: list[str]) -> dict[str, tuple[float, float]]:
+    """Read prices as they are written in the shell."""
+    found: dict[str, tuple[float, float]] = {}
+    for one in given:
+        name, _, told = one.rpartition("=")
+        prices = told.split(",")
+        try:
+            price_in, price_out = map(float, prices)
+        except ValueError:
+            raise ValueError(f"--price {one!r} is no price; write MODEL=IN,OUT, as gpt-5-mini=0.25,2") from None
+        found[name] = (price_in, price_out)
+    return found

@@ -65,7 +65,7 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 
 | command | names |
 |---|---|
-| `threads` | `thread status step checkpoints bytes created_at updated_at tags pins holder metadata` |
+| `threads` | `thread status step checkpoints bytes created_at updated_at tags pins holder questions errors metadata` |
 | `log`, `tail` | `address thread number id at source status parent nodes sent`; of `log` also `lane branched_from` |
 | `show` | `address number id at source status parent nodes values interrupts errors` |
 | `diff` | a list of `path kind before after index`; with `--stat` of `channel added removed changed moved` |
@@ -73,7 +73,7 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 | `bisect` | as `show` without values, or null |
 | `grep` | `thread step where path line` |
 | `compare` | `shared parted totals pairs`; a pair is `a b same` |
-| `stats` | `total tokens llm_calls by_step by_node by_tool` |
+| `stats` | `total tokens llm_calls by_step by_node by_tool unpriced` |
 | `context` | `messages items left_out left_out_bytes budget exact` |
 | `ledger` | `key number status step at record` |
 | `du` | `thread channel rows bytes` |
@@ -110,7 +110,7 @@ SESSION = (
     "bisect ada 'grep -q \"sent to ada\"'",
     "grep 'sent to' ada",
     "context ada@3",
-    "stats ada",
+    "stats ada --price scripted=0.25,2",
     "ledger ada",
     "fork ada@3 --thread ada-2",
     "resume ada-2",
@@ -151,7 +151,7 @@ STEADY = (
     (r"\b[\d.]+ [kM]?B\b", "9.8 kB"),
     (r"\b[\d,]+ bytes\b", "9,800 bytes"),
     (r"\bd-[0-9a-f]{10}\b", "d-0123456789"),
-    (r"\b[01]\.\d+(e-\d+)?\b|\b\d(\.\d+)?e-\d+\b", "0.01"),
+    (r"\b[01]\.\d{1,5}(e-\d+)?\b|\b[01]\.\d{7,}\b|\b\d(\.\d+)?e-\d+\b", "0.01"),
     (r"\b\d+\.\d+\.\d+(rc\d+)?\b|\bnot installed\b", "1.2.3"),
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "0198a5e0-0000-6000-8000-000000000000"),
 )

@@ -161,6 +161,10 @@ def test_compare(home: Home, saver: SqliteSaver) -> None:
 def test_readings_of_an_agent(home: Home, saver: SqliteSaver, shell: Shell) -> None:
     timeline = Timeline(saver, "ada")
     assert same(home("stats", "ada"), asdict(timeline.stats()))
+    priced = asdict(timeline.stats({"scripted": (0.25, 2.0)}))
+    assert same(home("stats", "ada", "--price", "scripted=0.25,2"), priced)
+    assert priced["total"]["cost"] > 0
+    assert shell("stats", "ada", "--price", "scripted=2")[0] == 1
     saw = timeline[4].saw
     assert same(home("context", "ada@4")["messages"], saw.messages)
     assert [row["key"] for row in home("ledger", "ada")] == [one.key for one in saver.ledger.entries("ada")]
