@@ -203,7 +203,12 @@ def stats(
     groups = (("step", found.by_step), ("node", found.by_node), ("tool", found.by_tool))
     rows += [(kind, name or "(none)", one) for kind, group in groups for name, one in group.items()]
     told = (
-        (kind, name, *(f"{round(getattr(one, column), 6 if column == 'cost' else 3):,}" for column in columns))
+        (
+            kind,
+            name,
+            *(f"{round(getattr(one, column), 3):,}" for column in columns),
+            f"{one.cost:.6g}" if one.cost else "",
+        )
         for kind, name, one in rows
     )
     paper.table(("OF", "NAME", *("IN", "OUT", "ASKED", "CALLS", "SECONDS", "RETRIES", "FAILED", "COST")), told)
