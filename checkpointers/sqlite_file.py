@@ -27,6 +27,7 @@ Synchronous = Literal["full", "normal"]
 MEMORY: Final = ":memory:"
 WORKERS: Final = 32
 OLDEST_SQLITE: Final = (3, 35, 0)
+MOVES: Final = 8
 WAL_PAGES: Final = 2_000
 WAIT_FOR_WAL: Final = 60.0
 FREED_PAGES_AT_A_TIME: Final = 2_000
@@ -50,6 +51,8 @@ class SqliteDatabase(Database):
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StorageError("sqlite", f"SQLite {sqlite3.sqlite_version} is older than 3.35", hint="update Python")
         self.place = str(path)
+        # SQLite keeps the log beside the file that a link leads to; and a relative path is one of now.
+        self._path = self.place if self.place == MEMORY else os.path.realpath(self.place)
         self._timeout, self._synchronous, self._read_only = timeout, synchronous, read_only
         self._lock = threading.RLock()
         self._idle: list[sqlite3.Connection] = []
@@ -58,11 +61,14 @@ class SqliteDatabase(Database):
         self._rests: tuple[int, ...] | None = None
         with self._told():
             if self.place != MEMORY and not read_only:
-                _create(Path(path))
+                _create(Path(self._path))
             if self.place != MEMORY and read_only:
                 self._rests = self._resting()  # then it is read as it is: SQLite makes no files beside it
             self._writer = self._connect()
-            self._migrate()
+            if read_only:
+                self._unmoved(self._version)
+            else:
+                self._migrate()
 
     def run(self, operation: Operation[T]) -> T:
         """Answer reads from a reading connection and each write in a transaction of its own."""
@@ -83,25 +89,36 @@ class SqliteDatabase(Database):
             return drive(operation(), lambda request: _execute(connection, request))
 
     def _unmoved(self, look: Callable[[], T]) -> T:
-        """Read; where a file at rest began to be written meanwhile, read again as beside a writer."""
-        while self._read_only:
+        """Read; where a file at rest began to be written meanwhile, read again as beside a writer.
+
+        What was read, or was found wrong, counts only if the file did not move: half of it may be of before.
+        """
+        if not self._read_only:
+            return look()
+        for _ in range(MOVES):
             self._follow()
             rests = self._rests
             try:
                 found = look()
-            except sqlite3.Error:
-                if rests == self._resting():
+            except Exception:
+                if rests is None or rests == self._resting():
                     raise
                 continue
             if rests is None or rests == self._resting():
                 return found
+        self._open_anew(None)
         return look()
 
     def _follow(self) -> None:
         """Open the file anew if it came to rest, or to be written, since it was opened."""
         with self._lock:
             self._open_writer()
-            if self._rests is None or self._rests == (rests := self._resting()):
+            if self._rests is not None and self._rests != (rests := self._resting()):
+                self._open_anew(rests)
+
+    def _open_anew(self, rests: tuple[int, ...] | None) -> None:
+        with self._lock:
+            if self._rests == rests:
                 return
             for connection in {self._writer, *self._idle}:
                 connection.close()
@@ -111,10 +128,10 @@ class SqliteDatabase(Database):
     def _resting(self) -> tuple[int, ...] | None:
         """Tell how a file stands that nobody writes; None if somebody may: the log beside it has something in it."""
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(self.place + "-wal").st_size:  # noqa: PTH116
+            if os.stat(self._path + "-wal").st_size:  # noqa: PTH116
                 return None
-        found = os.stat(self.place)  # noqa: PTH116  the same path that SQLite is given
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        found = os.stat(self._path)  # noqa: PTH116  the same path that SQLite is given
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def exclusive(self, operation: Operation[T]) -> T:
         """Hold the write lock of the file from the first statement to the commit."""
@@ -139,7 +156,7 @@ class SqliteDatabase(Database):
                 writer = self._open_writer()
                 pages, size = (writer.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
                 return int(pages * size)
-        files = (Path(self.place + suffix) for suffix in ("", "-wal"))
+        files = (Path(self._path + suffix) for suffix in ("", "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
     def close(self) -> None:
@@ -166,7 +183,7 @@ class SqliteDatabase(Database):
 
     def _connect(self) -> sqlite3.Connection:
         mode = ("?mode=ro&immutable=1" if self._rests else "?mode=ro") if self._read_only else "?mode=rw"
-        uri = "file:" + _quoted(os.path.abspath(self.place)) + mode  # noqa: PTH100  no symlink is resolved
+        uri = "file:" + _quoted(self._path) + mode
         connection = sqlite3.connect(
             MEMORY if self.place == MEMORY else uri,
             uri=self.place != MEMORY,
@@ -218,9 +235,6 @@ class SqliteDatabase(Database):
     def _migrate(self) -> None:
         known = migrations(self.dialect)
         writer = self._writer
-        if self._read_only:
-            self._version()
-            return
         _switch_to_wal(writer)
         with _transaction(writer, "IMMEDIATE"):
             writer.execute("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)")
@@ -247,7 +261,7 @@ class SqliteDatabase(Database):
         try:
             yield
         except sqlite3.Error as error:
-            raise _translated(self.place, error) from error
+            raise _translated(self.place, error, log=Path(self._path + "-wal").exists()) from error
         except OSError as error:
             raise StorageError(self.place, error.strerror or error, hint="check the path and its folder") from error
 
@@ -330,7 +344,7 @@ def _code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _translated(place: str, error: sqlite3.Error) -> StorageError:
+def _translated(place: str, error: sqlite3.Error, *, log: bool) -> StorageError:
     kinds: dict[int, type[StorageError]] = {
         sqlite3.SQLITE_BUSY: BusyError,
         sqlite3.SQLITE_LOCKED: BusyError,
@@ -344,5 +358,8 @@ def _translated(place: str, error: sqlite3.Error) -> StorageError:
     if code == sqlite3.SQLITE_IOERR and "WRITE" not in getattr(error, "sqlite_errorname", ""):
         return StorageError(place, error, hint="check the disk; what was acknowledged is stored")
     if code == sqlite3.SQLITE_CANTOPEN:
+        if log:
+            hint = "a log stands beside it, which can only be read where its folder may be written: open it there once"
+            return StorageError(place, error, hint=hint)
         return StorageError(place, error, hint="check that the path and its folder exist and may be used")
     return kinds.get(code, StorageError)(place, error)
