@@ -52,12 +52,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What the owner of an encrypted thread left readable of its newest metadata; the thread is told by its number."""
+    """What the owner of an encrypted thread left readable of its newest metadata; the thread is told by its number.
+
+    It is read without a key, so no seal vouches for it; `damaged` says that it does not even read.
+    """
 
     thread: int
     step: int
     at: datetime
     metadata: Mapping[str, Any]
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.cipher import Cipher, fresh_key
 from checkpointers.codec import unpacked
-from checkpointers.errors import KeyringError, ShreddedError, UnencryptedError
+from checkpointers.errors import CheckpointerError, KeyringError, ShreddedError, UnencryptedError
+from checkpointers.plain import as_json
 from checkpointers.sealing import BrokenSealError, Digests, Vault
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Vaults:
         What metadata has under the keys that are `readable` stays so.
         """
         self.keyring, self.migrating = keyring, migrating
-        names = [readable] if isinstance(readable, str) else sorted(readable)
+        names = _names(readable)
         if names and keyring is None:
             raise KeyringError(f"readable={names!r} is for what is encrypted; open the saver with keys=Keyring(…) too")
         self._labels = partial(_labels, names) if names else None
@@ -109,11 +110,20 @@ class Vaults:
         return vault
 
 
+def _names(readable: Iterable[str]) -> list[str]:
+    """Take the keys of metadata that stay readable."""
+    given: Any = (readable,) if isinstance(readable, str) else readable
+    names = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(name, str) for name in names):
+        raise CheckpointerError(f"readable={readable!r}: write keys of metadata, as readable=['user']")
+    return sorted(names)
+
+
 def _labels(names: Sequence[str], metadata: bytes) -> bytes:
-    """Give what stays readable of packed metadata, as JSON."""
+    """Give what stays readable of packed metadata, as JSON that any database reads."""
     found = unpacked(metadata)
-    listed = {name: found[name] for name in names if name in found}
-    return json.dumps(listed, default=str).encode() if listed else b""
+    listed = {name: as_json(found[name]) for name in names if name in found}
+    return json.dumps(listed, allow_nan=False).encode() if listed else b""
 
 
 def _place(thread: int) -> bytes:

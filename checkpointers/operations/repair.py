@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from checkpointers.cipher import LABELLED
 from checkpointers.effects import sealed_entry
 from checkpointers.errors import IntegrityError, KeyringError, UnknownThreadError
 from checkpointers.keys import key_of
@@ -244,4 +245,9 @@ def shred(tools: Tools, name: str, token: bytes | None) -> Statements[bool]:
     if rows:  # whoever wrote it until now must look again, and finds no key
         yield Statement("UPDATE cp_threads SET stamp = stamp + 1 WHERE thread = ?", (key,))
         yield Statement(SET_NOTE, (None, key))
+        # What was left readable goes too; what was sealed says nothing any more, with it or without.
+        yield Statement(
+            "UPDATE cp_checkpoints SET metadata = ? WHERE thread = ? AND substr(metadata, 1, 1) = ?",
+            (b"", key, LABELLED),
+        )
     return bool(rows)

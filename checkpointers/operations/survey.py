@@ -222,11 +222,19 @@ def label(tools: Tools, name: str, *, add: Iterable[str | int], remove: Iterable
 
 
 def readable() -> Statements[list[Readable]]:
-    """Give what is readable without a key of the newest checkpoint of each thread that has something so."""
+    """Give what is readable without a key of the checkpoint that each thread stands at, if anything is."""
     rows = yield Statement(
-        "SELECT c.thread, c.step, c.at, c.metadata FROM cp_checkpoints c JOIN (SELECT thread, max(step) AS newest"
-        " FROM cp_checkpoints WHERE substr(metadata, 1, 1) = ? GROUP BY thread) n"
-        " ON n.thread = c.thread AND n.newest = c.step ORDER BY c.at DESC",
+        "SELECT c.thread, c.step, c.at, c.metadata FROM cp_threads t JOIN cp_checkpoints c ON c.thread = t.thread"
+        " AND c.step = t.head WHERE substr(c.metadata, 1, 1) = ? ORDER BY c.at DESC, c.thread",
         (LABELLED,),
     )
-    return [Readable(thread, step, moment(at), json.loads(labels_in(bytes(blob)))) for thread, step, at, blob in rows]
+    return [_readable(thread, step, at, bytes(blob)) for thread, step, at, blob in rows]
+
+
+def _readable(thread: int, step: int, at: int, blob: bytes) -> Readable:
+    try:
+        found = json.loads(labels_in(blob))
+    except ValueError:
+        found = None
+    sound = isinstance(found, dict)
+    return Readable(thread, step, moment(at), found if sound else {}, damaged=not sound)

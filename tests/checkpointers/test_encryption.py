@@ -437,6 +437,46 @@ def test_what_is_readable_cannot_be_changed(url: str) -> None:
         assert saver.fsck() == []
 
 
+def test_any_value_may_stay_readable(url: str) -> None:
+    """Whatever metadata holds is told as plain JSON; what is not where the thread stands is not told as if it were."""
+    told = {"when": float("inf"), "pairs": {1: "a", "1": "b"}, "list": [1, None, "x"]}
+    with reopen(url, keys=FIRST, readable=list(told)) as saver:
+        put(saver, {"x": 1}, metadata={"source": "input", **told})
+        (found,) = saver.readable()
+        assert found.metadata["list"] == [1, None, "x"]
+        assert found.metadata["when"]["text"] == "inf"
+        assert sorted(found.metadata["pairs"].values()) == ["a", "b"]
+        put(saver, {"x": 2}, version=2)
+        assert saver.readable() == []
+
+
+def test_a_shredded_thread_leaves_nothing_readable(url: str) -> None:
+    """With its key a thread loses what was readable without; a label that was cut is told, and hides no other thread."""
+    with reopen(url, keys=FIRST, readable=["user"]) as saver:
+        labelled_run(saver, "a", user="u-7")
+        labelled_run(saver, "b", user="u-8")
+        row = [row for row in rows_of(saver, "cp_checkpoints") if row["thread"] == saver._tools().key("b")][-1]
+        with damaged(saver, "cp_checkpoints", (row, row | {"metadata": bytes(row["metadata"])[:9]})):
+            assert sorted((one.damaged, one.metadata.get("user")) for one in saver.readable()) == [
+                (False, "u-7"),
+                (True, None),
+            ]
+        saver.shred("a")
+        assert [one.metadata for one in saver.readable()] == [{"user": "u-8"}]
+        assert not any(b"u-7" in bytes(row["metadata"]) for row in rows_of(saver, "cp_checkpoints"))
+        with pytest.raises(ShreddedError):
+            saver.get_tuple(config("a"))
+        saver.delete_thread("a")
+        assert saver.fsck() == []
+
+
+@pytest.mark.parametrize("readable", [5, None, ["a", 1], b"ab"])
+def test_keys_that_are_none_are_refused(url: str, readable: Any) -> None:
+    """What names no keys of metadata is a mistake that is told."""
+    with pytest.raises(CheckpointerError, match="write keys of metadata"):
+        reopen(url, keys=FIRST, readable=readable)
+
+
 def test_readable_is_for_what_is_encrypted(url: str) -> None:
     """Without keys everything is readable: listing some of it is a mistake that is told."""
     with pytest.raises(KeyringError, match="keys=Keyring"):
