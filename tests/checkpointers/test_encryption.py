@@ -441,7 +441,8 @@ def test_any_value_may_stay_readable(url: str) -> None:
     """Whatever metadata holds is told as plain JSON; what is not where the thread stands is not told as if it were."""
     told = {"when": float("inf"), "pairs": {1: "a", "1": "b"}, "list": [1, None, "x"]}
     with reopen(url, keys=FIRST, readable=list(told)) as saver:
-        put(saver, {"x": 1}, metadata={"source": "input", **told})
+        first = {"v": 4, "id": "1", "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+        saver.put(config(checkpoint_ns=""), first, {"source": "input", "parents": {}, **told}, {})
         (found,) = saver.readable()
         assert found.metadata["list"] == [1, None, "x"]
         assert found.metadata["when"]["text"] == "inf"
