@@ -21,13 +21,15 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
+from checkpointers import SqliteSaver
+from checkpointers.reader import open_reader
 from graph_agent.agent import Agent
 from graph_agent.events import Asked, Event, Finished
 from graph_agent.models import Model
 from graph_agent.nodes.act import DONE
 from graph_agent.patch import Patch
 from graph_agent.run import Run
-from graph_agent.settings import model_name
+from graph_agent.settings import KEYS, MODEL, database, model_name
 from graph_agent.testing import ScriptedModel, calls
 from graph_agent.tools import NOT_DONE, NotDone, tool
 
@@ -35,7 +37,9 @@ GOAL: Final = "I'm out of disk space. Fix it."
 RULE: Final = "never delete anybody's work"
 SIZES: Final = {"cache.bin": 900_000, "old.log": 400_000, "thesis.txt": 2_000}
 THREAD: Final = "disk"
+DB: Final = "agent.db"
 LEASE: Final = 3.0
+PATIENCE: Final = 10.0
 ROUNDS: Final = 6
 LINES: Final = 16
 
@@ -66,30 +70,38 @@ def agent_for(folder: Path, model: Any, *, saver: Any = None, dies: bool = False
     @tool(risk="irreversible", once_per=("name",), probe=looked)
     def delete(name: str) -> str:
         """Delete a file of the folder for good."""
-        last = dies and _others_are_gone(folder)
+        last = dies and _is_the_first(folder)
+        if last:
+            _wait_for_the_other(folder)
         (files / name).unlink()
         with (folder / "deleted.log").open("a") as lines:
             lines.write(f"{name}\n")
         if last:
-            time.sleep(0.5)
             os.kill(os.getpid(), signal.SIGKILL)
         return f"deleted {name}"
 
-    address = saver or f"sqlite:///{folder}/agent.db"
-    return Agent(model, tools=[measure, delete], saver=address, lease_ttl=LEASE)
+    kept = saver or SqliteSaver.open(folder / DB)
+    return Agent(model, tools=[measure, delete], saver=kept, lease_ttl=LEASE)
 
 
-def _others_are_gone(folder: Path) -> bool:
-    """Let the first deletion that comes be the one that is cut off, once another was made; give whether this is it."""
+def _is_the_first(folder: Path) -> bool:
+    """Let the first deletion that comes be the one that is cut off; give whether this is it."""
     try:
         (folder / "dying").touch(exist_ok=False)
     except FileExistsError:
         return False
-    for _ in range(100):
-        if (folder / "deleted.log").exists():
-            break
-        time.sleep(0.01)
     return True
+
+
+def _wait_for_the_other(folder: Path) -> None:
+    """Wait until another deletion is on record, if there is another one."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with open_reader(database(str(folder / DB))) as reader:
+            found = reader.ledger.entries(THREAD)
+        if any(one.status == "done" for one in found) or (len(found) == 1 and until - time.monotonic() < PATIENCE - 1):
+            return
+        time.sleep(0.01)
 
 
 def script() -> ScriptedModel:
@@ -164,22 +176,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # the parts write in their order, into a pipe too
+    if given.part and not given.folder:
+        parser.error("a part is played in a --folder")
     if given.part:
         begin(given.folder) if given.part == "begin" else go_on(given.folder, dies=given.part == "die")
         return 0
-    if given.keep and (given.keep / "files").exists():
-        parser.error(f"{given.keep} has files already; name a folder that is not there yet")
+    if given.keep and (problem := _unfit(given.keep)):
+        parser.error(f"{given.keep} {problem}; name a folder that is not there yet")
     kept = nullcontext(str(given.keep)) if given.keep else tempfile.TemporaryDirectory(prefix="graph-agent-demo-")
     with kept as name:
-        return play(Path(name), ask=not given.yes and sys.stdin.isatty())
+        done = play(Path(name), ask=not given.yes and sys.stdin.isatty())
+    where = (
+        f"--db {given.keep / DB}: all of it is still there"
+        if given.keep
+        else "--keep FOLDER leaves all of it to look at"
+    )
+    print(f"\n({where})")
+    return done
+
+
+def _unfit(folder: Path) -> str:
+    """Say why the demo cannot be played in a folder, if it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return "is not empty" if any(folder.iterdir()) else ""
+    except OSError as error:
+        return f"cannot be used ({error.strerror})"
 
 
 def play(folder: Path, *, ask: bool) -> int:
     """Play the demo in a folder; it went well if the thread ended and nothing was deleted twice."""
     furnish(folder)
-    print(f"model: {model_name() or 'a script (OPENAI_API_KEY, OPENAI_BASE_URL or GRAPH_AGENT_MODEL set another)'}")
+    print(f"model: {_model_told()}")
     print(f'\n"{GOAL}"', f"(and: {RULE})")
-    part(folder, "begin")
+    if part(folder, "begin"):
+        print("\nit could not begin; what is wrong is said above", file=sys.stderr)
+        return 1
     run, killed = stands(folder), 0
     for _ in range(ROUNDS):
         if not run.reviews:
@@ -187,6 +219,8 @@ def play(folder: Path, *, ask: bool) -> int:
         if ask and input("\ngo ahead? [y/N] ").strip().lower() not in ("y", "yes"):
             print(f"nothing more is done; the thread waits: {run}")
             return 0
+        if not ask:
+            print("  (approved: nobody sits at a terminal, or --yes)")
         killed = killed or _killed(folder)
         part(folder, "end")
         run = stands(folder)
@@ -198,11 +232,19 @@ def play(folder: Path, *, ask: bool) -> int:
     return 0 if run.status == "done" and len(done) == len(set(done)) == len(SIZES) - len(left) else 1
 
 
+def _model_told() -> str:
+    """Say which model plays, and how to have another."""
+    name, keys = model_name(), [key for key in KEYS if os.environ.get(key)]
+    if not name:
+        return "a script (OPENAI_API_KEY, OPENAI_BASE_URL or GRAPH_AGENT_MODEL set another)"
+    return name if os.environ.get(MODEL) else f"{name}, since {keys[0]} is set (without it, a script)"
+
+
 def _killed(folder: Path) -> int:
     """Go on until the process dies, and say so."""
     died = part(folder, "die")
     how = signal.Signals(-died).name if died < 0 else f"exit {died}"
-    print(f"\n  the process died ({how}); another one takes the thread up when its lease is over:\n")
+    print(f"\n  the process died ({how}); another one takes the thread up when its lease of {LEASE:g} s is over:\n")
     return died
 
 
@@ -214,10 +256,10 @@ def part(folder: Path, name: str) -> int:
 
 def told(folder: Path, run: Run) -> None:
     """Show what is on record of it, with the commands that anybody would use."""
-    chosen = next((one for one in run.state["decisions"] if "delete" in one["chose"]), None)
+    chosen = next((one for one in run.state.get("decisions", ()) if "delete" in one["chose"]), None)
     step = next((f"{THREAD}@{one}" for one in _steps_of(folder, chosen)), f"{THREAD}@-1")
     for words in (["log", THREAD], ["ledger", THREAD], ["blame", THREAD, "answer"], ["context", step]):
-        command = [sys.executable, "-m", "graph_agent", *words, "--db", str(folder / "agent.db")]
+        command = [sys.executable, "-m", "graph_agent", *words, "--db", str(folder / DB)]
         print(f"\n$ graph-agent {' '.join(words)}")
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  our own module
         lines = _in_columns((done.stdout or done.stderr).splitlines())

@@ -186,7 +186,7 @@ class Driver:
         """Write something into a thread that is at rest, or comes to rest by it."""
         if changes:
             self.kit.checker.check("note", changes)
-            await self.graph.aupdate_state(self.config(run.thread), dict(changes), as_node="answer")
+            await self.graph.aupdate_state(self._running(run, changes), dict(changes), as_node="answer")
 
     def _not_run(self, call: Mapping[str, Any], by: str) -> dict[str, Any]:
         """Record that a call is not made any more, and who said so, in the place of an answer if it waits for one."""
@@ -247,7 +247,7 @@ class Driver:
         run = run_of(thread, snapshot)
         if not changes or any(task.name in ("review", "tool") for task in snapshot.tasks):
             return run, changes
-        config = self.config(thread)
+        config = self._running(run, changes)
         config["metadata"] = {**config["metadata"], "migration": changes["schema_version"]}
         await self.graph.aupdate_state(config, dict(changes))
         return await self.stands(thread), {}

@@ -12,21 +12,29 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from graph_agent.agent import Agent
 from graph_agent.demo import agent_for, furnish, model_for
-from graph_agent.settings import agent_named, database
+from graph_agent.settings import APP, agent_named, database
 
-_FOLDER: Final = tempfile.TemporaryDirectory(prefix="graph-agent-served-", ignore_cleanup_errors=True)
+_LOCK: Final = Lock()
+_PLAYGROUND: Final[list[tempfile.TemporaryDirectory[str]]] = []  # the demo's files go with the process
+
+
+def served() -> Agent:
+    """Give the agent that is served, the same for every run, whoever asks first."""
+    with _LOCK:
+        return _served()
 
 
 @cache
-def served() -> Agent:
-    """Give the agent that is served, the same for every run."""
-    if named := os.environ.get("GRAPH_AGENT_APP"):
+def _served() -> Agent:
+    if named := os.environ.get(APP):
         return agent_named(named)[0]
-    folder = Path(_FOLDER.name)
+    _PLAYGROUND.append(tempfile.TemporaryDirectory(prefix="graph-agent-served-", ignore_cleanup_errors=True))
+    folder = Path(_PLAYGROUND[0].name)
     furnish(folder)
     return agent_for(folder, model_for(), saver=database())
 

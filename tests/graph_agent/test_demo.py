@@ -42,7 +42,7 @@ def test_the_demo_loses_nothing() -> None:
     assert {first.split(":")[0], second.split(":")[0]} == {"  · deleted cache.bin", "  · deleted old.log"}
     assert second.endswith("its probe found that it was done")
     assert "disk: done" in told
-    assert told.endswith("deleted, each once: cache.bin, old.log; left: thesis.txt\n")
+    assert "deleted, each once: cache.bin, old.log; left: thesis.txt\n" in told
     for shown in ("disk@17", "2  done", "@17", "never delete anybody's work"):
         assert shown in end
 
@@ -68,7 +68,7 @@ def test_a_served_model_plays_it_too(tmp_path: Path) -> None:
         assert not server.failures
     assert told.startswith("model: openai:m\n")
     assert "  · deleted old.log: its probe found that it was done" in told
-    assert told.endswith("deleted, each once: old.log; left: cache.bin, thesis.txt\n")
+    assert "deleted, each once: old.log; left: cache.bin, thesis.txt\n" in told
     assert sorted(file.name for file in (tmp_path / "kept" / "files").glob("*")) == ["cache.bin", "thesis.txt"]
 
 
@@ -89,3 +89,36 @@ def test_a_person_decides(answer: str, said: str) -> None:
     assert player.returncode == 0
     assert said in told.decode()
     assert ("SIGKILL" in told.decode()) is (answer == "y")
+
+
+@pytest.mark.parametrize("there", ["a file", "a folder with something in it"])
+def test_a_folder_that_is_in_use_is_refused(tmp_path: Path, there: str) -> None:
+    """The demo plays in a folder of its own, and says so before it does anything."""
+    kept = tmp_path / "kept"
+    if there == "a file":
+        kept.write_text("mine")
+    else:
+        kept.mkdir()
+        (kept / "agent.db").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "graph_agent.demo", "--keep", str(kept)], cwd=ROOT, capture_output=True, text=True,
+        check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (done.returncode, "name a folder that is not there yet" in done.stderr) == (2, True)
+
+
+def test_a_folder_of_any_name(tmp_path: Path) -> None:
+    """Marks that mean something in an address mean nothing in a folder's name."""
+    assert "disk: done" in played("--keep", str(tmp_path / "we?ird #%20"))
+    assert (tmp_path / "we?ird #%20" / "agent.db").exists()
+
+
+def test_a_model_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+    """Where nothing can begin, what is wrong is said, and nothing else is made up."""
+    done = subprocess.run(
+        [sys.executable, "-m", "graph_agent.demo"], cwd=ROOT, capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL, env={**os.environ, **UNSET, "GRAPH_AGENT_MODEL": "other:thing"},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "names no model" in done.stderr
+    assert "KeyError" not in done.stderr

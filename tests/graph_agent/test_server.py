@@ -135,6 +135,8 @@ def test_the_agent_that_is_named_is_served(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from graph_agent import Agent\nfrom graph_agent.testing import ScriptedModel\n"
         "def make(): return Agent(ScriptedModel(plan=[['a']], act=['mine'], answer=['-']))\n"
+        "def none(): return None\n"
+        "def takes(one): return make()\n"
     )
     code = (
         "import asyncio, graph_agent.server as s; g = s.graph(); assert g.checkpointer is None;"
@@ -153,4 +155,11 @@ def test_the_agent_that_is_named_is_served(tmp_path: Path) -> None:
         )
 
     assert told("mine:make").stdout.strip() == "mine"
-    assert "the agent 'mine:gone' cannot be loaded" in told("mine:gone").stderr
+    (tmp_path / "broken.py").write_text("def agent(:")
+    for app, words in (
+        ("mine:gone", "the agent 'mine:gone' cannot be loaded: AttributeError"), ("broken:agent", "SyntaxError"),
+        ("os:path", "and no Agent"), (":x", "names no agent"), ("mine", "names no agent"), ("mine:none", "and no Agent"),
+        ("mine:takes", "cannot be called without arguments"),
+    ):  # fmt: skip
+        assert f"SetupError: {words}" in (said := told(app).stderr) or words in said, (app, said[-500:])
+        assert "graph_agent.errors.SetupError" in said, (app, said[-500:])
