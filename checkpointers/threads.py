@@ -28,7 +28,7 @@ class ThreadInfo:
     updated_at: datetime
     tags: tuple[str, ...]
     pins: tuple[int, ...]
-    stored_metadata: builtins.bytes
+    stored_metadata: builtins.bytes = field(repr=False)
     holder: str | None = None
     questions: int = 0
     errors: int = 0

@@ -64,9 +64,10 @@ class Moment(Step):
 
     @property
     def patch(self) -> dict[str, Any]:
-        """What was written: of lists, only the records that are new or changed."""
+        """What was written: of lists, only the records that are new or changed; a list that begins empty is no news."""
         before = self.before
-        return {key: _news(before.get(key), value) for key, value in self.wrote.items()}
+        news = {key: _news(before.get(key), value) for key, value in self.wrote.items()}
+        return {key: value for key, value in news.items() if value != [] or before.get(key)}
 
     @property
     def decisions(self) -> list[dict[str, Any]]:

@@ -105,7 +105,10 @@ class ScriptedModel(BaseChatModel):
         place = int(about.get("call", 0))
         line = lines[min(place, len(lines) - 1)]
         if place >= len(lines) and self.strict:
-            raise LookupError(f"the script of {node!r} has {len(lines)} lines, and was asked for line {place + 1}")
+            raise LookupError(
+                f"the script of {node!r} is used up: it has {len(lines)} line{'s' * (len(lines) != 1)}, and was asked"
+                f" for line {place + 1}; give a thread that is done another script, or this script another thread"
+            )
         if isinstance(line, Tries):
             key = (str(about.get("thread")), node, place)
             self._tries[key] = self._tries.get(key, -1) + 1
