@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +16,10 @@ Ids = Annotated[list[str] | None, typer.Option(help="The id of a review; may be 
 Pairs = Annotated[list[str] | None, typer.Option(help="ID=TEXT; may be given several times.")]
 Edits = Annotated[list[str] | None, typer.Option(help="ID=ARGUMENTS as JSON; may be given several times.")]
 Effects = Annotated[str, typer.Option(help="What was done before: reuse its results, ask, or run it again.")]
+Busy = Annotated[
+    Literal["reject", "enqueue", "interrupt", "rollback"],
+    typer.Option(help="Another run has the thread: give up, wait, stop it, or take back what it stored too."),
+]
 New = Annotated[str | None, typer.Option("--thread", help="The name of the new thread.")]
 
 
@@ -21,20 +27,35 @@ def run(
     goal: Annotated[str, typer.Argument(help="What to reach.")], app: App = "", model: Model = "",
     db: Db = desk.DEFAULT_DB,
     thread: Annotated[str | None, typer.Option("--thread", "-t", help="The name to resume it by.")] = None,
-    as_json: Json = False,
+    if_busy: Busy = "reject", as_json: Json = False,
 ) -> None:  # fmt: skip
     """Work on a goal until it is reached, a person is needed, or a limit.
 
     An agent of --app brings its own database; that of --db is for --model, and is made if it is not there.
     """
-    with desk.agent(app, model, db, create=True) as agent:
-        ended(agent.run(goal, thread=thread), as_json=as_json)
+    from graph_agent.past import named
+
+    name = named(thread)
+    with desk.agent(app, model, db, create=True) as agent, _going_on(name):
+        if thread is None:
+            paper.say(f"thread: {name}")
+        ended(agent.run(goal, thread=name, if_busy=if_busy), as_json=as_json)
+
+
+@contextmanager
+def _going_on(thread: str) -> Iterator[None]:
+    """Say how to go on to whoever stops a run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        paper.say(f"stopped; nothing is lost, go on with: graph-agent resume {thread}")
+        raise
 
 
 def resume(
     thread: Thread, app: App = "", model: Model = "", db: Db = desk.DEFAULT_DB, approve: Ids = None,
     reject: Pairs = None, edit: Edits = None, respond: Pairs = None, done: Pairs = None, not_done: Ids = None,
-    abandon: Ids = None, by: By = "user", as_json: Json = False,
+    abandon: Ids = None, by: By = "user", if_busy: Busy = "reject", as_json: Json = False,
 ) -> None:  # fmt: skip
     """Go on with a thread, with answers to its reviews or without."""
     from graph_agent.cli.reviewing import arguments_of
@@ -42,8 +63,8 @@ def resume(
     answers: dict[str, Any] = {"approve": approve or (), "not_done": not_done or (), "abandon": abandon or ()}
     answers |= {name: _pairs(given) for name, given in (("reject", reject), ("respond", respond), ("done", done))}
     answers["edit"] = {key: arguments_of(text) for key, text in _pairs(edit).items()}
-    with desk.agent(app, model, db) as agent:
-        ended(agent.resume(thread, by=by, **answers), as_json=as_json)
+    with desk.agent(app, model, db) as agent, _going_on(thread):
+        ended(agent.resume(thread, by=by, if_busy=if_busy, **answers), as_json=as_json)
 
 
 def _pairs(given: list[str] | None) -> dict[str, str]:
@@ -82,6 +103,8 @@ def undo(
     """Take back what a thread did after a step, newest first; without --yes it only says what that is."""
     answers = {"approve": approve or (), "reject": reject or ()}
     thread = address.rpartition("@")[0]
+    if not thread:
+        raise typer.BadParameter(f"to which step? write {address.strip('@') or 'THREAD'}@N; graph-agent log lists them")
     with desk.agent(app, model, db) as agent:
         told = agent.undo(thread, to=address, dry_run=not yes, by=by, **answers)
     names = ("key", "tool", "args", "step", "state", "why")
@@ -95,6 +118,8 @@ def undo(
                               for row, one in zip(rows, reviews, strict=True)))  # fmt: skip
     if not yes:
         paper.say("nothing was changed; pass --yes to do it")
+    elif asked := [one for one in reviews if one]:
+        paper.say(f"it waits for an answer: graph-agent undo {address} --yes --approve {asked[0]}, or --reject")
     stands = {"waiting": codes.WAITING, "failed": codes.FAILED}
     raise typer.Exit(stands.get(told.status, codes.OK))
 
