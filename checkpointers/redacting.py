@@ -26,7 +26,8 @@ _LIKE: Final = re.compile(
     r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*",
     re.DOTALL,
 )
-_BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
+# What follows either word is a key if it has a digit or a capital letter, or if a colon stands before the word.
+_BEARER: Final = re.compile(r"(:\s*(?i:bearer|basic)|\b(?i:bearer|basic)(?=\s+[\w.~+/=-]*[A-Z\d]))\s+[\w.~+/=-]{8,}")
 _ACCOUNT: Final = re.compile(r"(?<=://)([^\s/@:]*):[^\s/@]+@")
 # A name that something is given to, and what that is: in quotes or not, those of a text in a text too; what is cut off
 # ends with the text.

@@ -86,12 +86,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Any value, part by part; `wide` shows long texts whole as far as there is room."""
+    """Any value, part by part; `exact` is for what a person decides about: long texts whole, secrets shown."""
 
     label: str
     value: Any
     folded: bool = False
-    wide: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from rich.console import Group
@@ -10,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from checkpointers.plain import as_json
 from checkpointers.redacting import REDACTED, is_hidden, redacted_text
 from checkpointers.show.cards import Block, Card, Chip, Code, Edit, Meter, Named, Picture, Rows, Values, Words
 from checkpointers.show.text import amount, brief, clipped, first, short, visible
@@ -18,6 +20,7 @@ _STYLES: Final = {"good": "green", "wait": "yellow", "bad": "red", "plain": "dim
 CELL: Final = 160
 WHOLE: Final = 4_000
 PARTS: Final = 12
+EXACT: Final = 48
 LONGEST: Final = 20_000
 
 
@@ -64,8 +67,9 @@ def _table(block: Rows | Values) -> Table:
     table = Table(box=None, pad_edge=False, show_header=isinstance(block, Rows) and any(block.head), header_style="dim")
     for name in block.head if isinstance(block, Rows) else ("", ""):
         table.add_column(Text(clipped(name, CELL)), overflow="fold")
-    rows = [list(row) for row in block.rows] if isinstance(block, Rows) else _named(block.value)
-    cell = _whole if isinstance(block, Values) and block.wide else _cell
+    exact = isinstance(block, Values) and block.exact
+    limit, cell = (EXACT, _whole) if exact else (PARTS, _cell)
+    rows = [list(row) for row in block.rows] if isinstance(block, Rows) else _named(block.value, limit)
     for row in rows:
         table.add_row(*map(cell, row))
     if isinstance(block, Rows) and block.hidden:
@@ -73,23 +77,27 @@ def _table(block: Rows | Values) -> Table:
     return table
 
 
-def _named(value: Any) -> list[list[Any]]:
+def _named(value: Any, limit: int) -> list[list[Any]]:
     if isinstance(value, dict):
-        more = [["…", f"{len(value) - PARTS:,} more"]] if len(value) > PARTS else []
-        return [*([short(name, 40), Named(str(name), part)] for name, part in first(value, PARTS)), *more]
+        more = [["…", f"{len(value) - limit:,} more"]] if len(value) > limit else []
+        return [*([short(name, 40), Named(str(name), part)] for name, part in first(value, limit)), *more]
     return [["", value]]
 
 
 def _whole(value: Any) -> Text:
-    """Show what a person decides about: text as it is, and exactly how much of it is not shown."""
-    if isinstance(value, Named) and not is_hidden(value.name, value.value):
+    """Show what a person decides about: text as it is, other values as JSON, and exactly how much is not shown."""
+    if isinstance(value, Named):
         value = value.value
-    if not isinstance(value, str):
-        return _cell(value)
-    hidden = len(value) - WHOLE
-    return Text(
-        visible(redacted_text(value[:WHOLE])) + (f" … {amount(hidden, 'character')} more" if hidden > 0 else "")
-    )
+    text = value if isinstance(value, str) else _as_json(value)
+    hidden = len(text) - WHOLE
+    return Text(visible(text[:WHOLE]) + (f" … {amount(hidden, 'character')} more" if hidden > 0 else ""))
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(as_json(value), ensure_ascii=False)
+    except (RecursionError, ValueError):  # nothing that a tool's types let through
+        return short(value, WHOLE, redact=False)
 
 
 def _cell(value: Any) -> Text:

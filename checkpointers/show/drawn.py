@@ -162,12 +162,14 @@ class Writer:
         return self._headed(block.label, joined(tag("table", head, *rows), more), folded=block.folded)
 
     def _values(self, block: Values) -> Html:
-        if not block.wide or not isinstance(block.value, Mapping):
+        if block.exact and self._redact:
+            return self._exact(block)
+        if not block.exact or not isinstance(block.value, Mapping):
             return self._headed(block.label, self.value(block.value), folded=block.folded)
         rows = [
             joined(
                 tag("dt", self._short(name, 80)),
-                tag("dd", self._wide(name, part)),
+                tag("dd", self.text(part, WHOLE) if isinstance(part, str) else self.value(part)),
             )
             for name, part in first(block.value, 2 * ITEMS)
         ]
@@ -175,10 +177,12 @@ class Writer:
         more = tag("div", f"{hidden:,} more", cls="n") if hidden else NOTHING
         return self._headed(block.label, joined(tag("dl", *rows), more), folded=block.folded)
 
-    def _wide(self, name: Any, part: Any) -> Html:
-        if self._hides(name, part):
-            return safe(REDACTED)
-        return self.text(part, WHOLE) if isinstance(part, str) else self.value(part)
+    def _exact(self, block: Values) -> Html:
+        """Write what a person decides about as it is."""
+        plain = Writer(redact=False, room=self._left)
+        written = plain._values(block)
+        self._left = plain._left
+        return written
 
     def _meter(self, block: Meter) -> Html:
         share = min(1.0, block.used / block.limit) if block.limit else 1.0

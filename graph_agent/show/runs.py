@@ -125,7 +125,7 @@ def review_card(review: Review, door: str = "") -> Card:
     said = "" if review.tool else review.description
     return Card(review.tool or review.kind, "review", "waiting", facts, some(
         Words("", said, tone="wait") if said else None,
-        Values("arguments", dict(review.args), wide=True) if review.args else None,
+        Values("arguments", dict(review.args), exact=True) if review.args else None,
         Rows("", ("", ""), [("to answer", Code(_answer(review, door)))]),
     ))  # fmt: skip
 

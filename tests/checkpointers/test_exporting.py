@@ -155,6 +155,9 @@ def test_no_door_shows_secrets() -> None:
         ('{"secret": {"x": 1}}', '{"secret": {"x": 1}}'),
         ("API_KEY=abc OTHER=def", "API_KEY=[redacted] OTHER=def"),
         ('"password": "cut o', '"password": "[redacted]"'),
+        ("a basic understanding, no bearer certificate", "a basic understanding, no bearer certificate"),
+        ("send Basic dXNlcjpwYXNz, bearer abcdefgh1", "send Basic [redacted], bearer [redacted]"),
+        ("Authorization: bearer abcdefghij", "Authorization: bearer [redacted]"),
         ("tokens: 412, token_count=3, monkey: banana, key: x", "tokens: 412, token_count=3, monkey: banana, key: x"),
     ],
 )
@@ -165,7 +168,20 @@ def test_secrets_in_texts(text: str, told: str) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["sk-a_", "a-b-", "token=", '"token": "', "x: 'y: z\\\" ", "://a:", "-----BEGIN PRIVATE KEY----- ", "token ", "\\"],
+    [
+        "sk-a_",
+        "a-b-",
+        "token=",
+        '"token": "',
+        "x: 'y: z\\\" ",
+        "://a:",
+        "-----BEGIN PRIVATE KEY----- ",
+        "token ",
+        "\\",
+        ": ",
+        "basic ",
+        ": basic ",
+    ],
 )
 def test_looking_for_secrets_is_linear(part: str) -> None:
     """Many of what looks like the beginning of a secret is gone through; with its square nobody would wait."""

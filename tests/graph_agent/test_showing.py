@@ -246,6 +246,31 @@ def test_a_run_and_a_review_say_what_a_person_needs(things: Mapping[str, Any]) -
     assert "failures: 2" in done
 
 
+def test_who_approves_sees_the_exact_arguments(make: Callable[..., Agent]) -> None:
+    """Words that look like secrets, secrets and nested parts stand there as they would be sent; elsewhere they do not."""
+
+    @tool(risk="external_action")
+    def send(to: list[str], body: str, token: str, options: dict[str, Any]) -> str:
+        """Send something."""
+        return "sent"
+
+    args = {
+        "to": [f"ada{number}" for number in range(9)], "token": "pay-1000000-to-mallory",
+        "body": "A Basic Understanding1 of it. cookie: chocolate; key sk-abcdefghijklmnop1234",
+        "options": {"a": {"password": "hunter2"}, "note": "n" * 300 + "end"},
+    }  # fmt: skip
+    run = make(calls(("send", args)), tools=[send]).run("go", thread="t")
+    console = Console(file=StringIO(), width=4_000)
+    console.print(run.reviews[0])
+    for text in (Page(run.reviews[0]._repr_html_()).text, Page(run._repr_html_()).text, console.file.getvalue()):
+        said = text.split("arguments", 1)[1]
+        for part in (*args["to"], args["token"], args["body"], "hunter2", args["options"]["note"]):
+            assert part in said, part
+    state = Page(run._repr_html_()).text.rsplit("state", 1)[1]
+    assert "hunter2" not in state
+    assert "mallory" not in state
+
+
 def test_a_slice_shows_each_item_with_its_reason(things: Mapping[str, Any]) -> None:
     """The messages, the items, why they are there."""
     slices = [thing for name, thing in things.items() if name.startswith("slice")]
@@ -374,7 +399,7 @@ def test_any_text_at_any_place_stays_text(text: str, value: Any, other: str) -> 
     """A card of anything, anywhere, is well-formed HTML of few kinds of elements, and harmless on a console."""
     card = Card(text, text, text, ((text[:20], value), ("b", text)), (
         Words(text, other), Rows(text, (text, other), [(text, value), (Chip(text, text), Edit(text, other))], 3, text),
-        Values(text, {text: value}, wide=True), Values(text, value), Card(text, blocks=(Rows("", ("", ""), [("", Code(text))]),)),
+        Values(text, {text: value}, exact=True), Values(text, value), Card(text, blocks=(Rows("", ("", ""), [("", Code(text))]),)),
     ), text)  # fmt: skip
     page = Page(html_of(card))
     shown = visible(text[:200])
@@ -394,7 +419,7 @@ def test_what_is_huge_is_cut_with_its_size() -> None:
     huge |= {"number": 10**5_000, "wide": {str(number): {"a": "b" * 500} for number in range(5_000)}}
     card = Card(
         "huge",
-        blocks=(Values("", huge), Values("", huge, wide=True), Words("", huge["text"]), *[Values("", huge)] * 30),
+        blocks=(Values("", huge), Values("", huge, exact=True), Words("", huge["text"]), *[Values("", huge)] * 30),
     )
     html = html_of(card)
     page = Page(html)
