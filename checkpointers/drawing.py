@@ -103,7 +103,7 @@ def export_html(history: History, path: str | Path | None = None, *, redact: boo
 
     What looks like a secret is left out, unless `redact` is false.
     """
-    history._timeline.gather()  # noqa: SLF001  it goes through many states
+    history = history._gathered()  # noqa: SLF001  it goes through many states
     steps = list(history)
     cards = [history._card, *(step._card for step in reversed(steps))]  # noqa: SLF001  what shows itself
     page = page_of(f"{history.thread}: {amount(len(history), 'step')}", cards, redact=redact)

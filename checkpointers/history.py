@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from checkpointers.comparing import Comparison, compare_runs, diff_of
 from checkpointers.diffing import Diff, Kind, kind_of, same, told
@@ -140,8 +141,10 @@ class History(Shows):
         matches than `limit` only the number is told.
         """
         search = Search(pattern_of(wanted), limit, [where] if isinstance(where, str) else where)
-        news = news_of(self._timeline) if {"state", "writes"} & set(search.where) else None
-        for step in self:
+        states = bool({"state", "writes"} & set(search.where))
+        history = self._gathered() if states else self
+        news = news_of(self._timeline.gathered()) if states else None
+        for step in history:
             search.look(step.number, "metadata", ((Place.of(key), value) for key, value in step.metadata.items()))
             if news is not None:
                 search.look(step.number, "state", news.state(step))
@@ -155,11 +158,14 @@ class History(Shows):
         with a dot in it.
         """
         parts = parse(path)
-        chain = [self.step_type(self._timeline, info) for info in self._timeline.ancestry()]
+        chain = self[-1].ancestry[::-1]
         written = [step for step in chain if step.rewrote(str(parts[0]))]
         if len(parts) > 1 and len(written) > LOADED:
-            self._timeline.gather()
-        found = [blamed for step in written for blamed in _blamed(step, parts)]
+            whole = self._gathered()
+            shared = [blamed for step in written for blamed in _blamed(whole[step.number], parts)]
+            found = [replace(one, before=deepcopy(one.before), after=deepcopy(one.after)) for one in shared]
+        else:
+            found = [blamed for step in written for blamed in _blamed(step, parts)]
         if not found and look(chain[0].values, parts) is ABSENT:
             raise UnknownPathError(path, f"thread {self.thread!r}", near(chain[0].values, parts))
         return found
@@ -179,15 +185,19 @@ class History(Shows):
         The Python code makes the state of one `step` again. Secrets are taken out, by the names of their keys and by
         what they look like, unless `redact` is false; what garbles a screen is written by its number.
         """
-        if form in ("json", "markdown"):
-            self._timeline.gather()
         if form == "markdown":
-            return as_markdown(list(self), thread=self.thread, redact=redact)
+            return as_markdown(list(self._gathered()), thread=self.thread, redact=redact)
         if form == "python":
             return as_python(self[step], redact=redact)
         if form != "json":
             raise HistoryError(f"there is no export as {form!r}; there are json, markdown, python")
-        return as_text(as_document(list(self), self._timeline, redact=redact))
+        return as_text(as_document(list(self._gathered()), self._timeline.gathered(), redact=redact))
+
+    def _gathered(self) -> Self:
+        """Give this history read in one go, for a verb that hands nothing on of what its steps hold."""
+        history = copy(self)
+        history._timeline = self._timeline.gathered()  # noqa: SLF001  its own kind
+        return history
 
     def _like(self, prefix: str) -> list[str]:
         return [own for own in self._timeline.by_id if prefix and own.startswith(prefix)]

@@ -30,8 +30,7 @@ class News(Protocol):
 
 def news_of(timeline: Timeline) -> News:
     """Choose by the saver."""
-    gathered = timeline.gather()
-    return Loaded() if gathered is None else Elements(gathered)
+    return Loaded() if timeline.rows is None else Elements(timeline.rows)
 
 
 class Loaded:

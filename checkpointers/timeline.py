@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from checkpointers.authors import SENDS, has_sends, nodes_of, sent
 from checkpointers.errors import AsyncSaverError, CheckpointerError, HistoryError, UnknownStepError, UnknownThreadError
@@ -56,6 +57,11 @@ class Timeline:
         self.infos: Mapping[int, StepInfo] = {info.number: info for info in shown}
         self.by_id: Mapping[str, StepInfo] = {info.id: info for info in found}
         self.head = found[-1]
+        self._whole: Self | None = None
+        self._remember()
+
+    def _remember(self) -> None:
+        """Begin to keep the last few that are loaded."""
         self._lately = lru_cache(LOADED)(self._load)
         self._lately_values = lru_cache(LOADED)(self._values)
         self._lately_one = lru_cache(LOADED)(self._value)
@@ -87,10 +93,23 @@ class Timeline:
         """Tell whether the step has DeltaChannels, some of which may be `Told`."""
         return bool(info.metadata.get(_COUNTERS))
 
-    def gather(self) -> Gathered | None:
-        """Read all steps in one go, for who goes through them; of savers of another making nothing is read ahead."""
-        if self._gathered is None and self.own is not None:
-            self._gathered = gather(self.own, self.thread, self.ns, min(self.infos))
+    def gathered(self) -> Self:
+        """Give the same steps read in one go, for a verb that goes through them: their states share objects.
+
+        Nobody may change those, so they are for nobody's hands. Of savers of another making nothing is read ahead.
+        """
+        if self.own is None or self._gathered is not None:
+            return self
+        if self._whole is None:
+            rows = gather(self.own, self.thread, self.ns, min(self.infos))
+            self._whole = copy(self)
+            self._whole._gathered = rows  # noqa: SLF001  its own kind
+            self._whole._remember()  # noqa: SLF001
+        return self._whole
+
+    @property
+    def rows(self) -> Gathered | None:
+        """What was read in one go, if it was."""
         return self._gathered
 
     def nodes_of(self, info: StepInfo) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from checkpointers import (
     UnknownPathError,
     UnknownStepError,
     UnknownThreadError,
+    export_html,
     open_saver,
 )
 from checkpointers.authors import nodes_of
@@ -308,8 +309,8 @@ def test_what_is_gathered_is_what_is_loaded(any_saver: Any) -> None:
     review(any_saver).invoke({}, config("r"))
     loop(any_saver, DeltaState).invoke({"until": 6, "n": 0}, config("d"))
     for thread in ("t", "r", "d"):
-        alone, together = History(any_saver, thread), History(any_saver, thread)
-        assert (together._timeline.gather() is not None) == isinstance(any_saver, Saver)
+        alone, together = History(any_saver, thread), History(any_saver, thread)._gathered()
+        assert (together._timeline.rows is not None) == isinstance(any_saver, Saver)
         for one, other in zip(alone, together, strict=True):
             assert same(dict(one.values), dict(other.values))
             assert same(one.stored.metadata, other.stored.metadata)
@@ -317,9 +318,37 @@ def test_what_is_gathered_is_what_is_loaded(any_saver: Any) -> None:
             assert one.stored.parent_config == other.stored.parent_config
             assert (one.pending, one.nodes) == (other.pending, other.nodes)
     if isinstance(any_saver, Saver):
-        together = History(any_saver, "t")
-        together._timeline.gather()
+        together = History(any_saver, "t")._gathered()
         assert together[4].values["log"][0] is together[9].values["log"][0]
+
+
+@pytest.mark.parametrize("verb", [
+    lambda history: history.grep("item"), lambda history: history.blame("log[0].text"),
+    lambda history: history.export("json"), lambda history: history.export("markdown"), export_html,
+])  # fmt: skip
+def test_no_verb_makes_steps_share_what_they_hold(saver: Saver, verb: Callable[[History], Any]) -> None:
+    """Who changes a value of one step changes no other, nor what is asked later, whatever was asked before."""
+    last: Any = None
+    log: list[dict[str, str]] = []
+    for number in range(1, 25):
+        log = [*log, {"text": f"item {number}"}]
+        last = put(saver, {"log": log}, after=last, version=number)
+    history = History(saver, "t")
+    given = verb(history)
+    history[9].values["log"][0]["text"] = "other"
+    assert [step.number for step in history if step.values["log"][0]["text"] == "other"] == [9]
+    assert verb(history) == given
+
+
+def test_what_blame_gives_is_of_one_step(saver: Saver) -> None:
+    """The values of two changes are two objects, though a value was put back as it was."""
+    last: Any = None
+    for number in range(1, 25):
+        value = {"part": {"text": "even" if number % 2 == 0 else "odd"}}
+        last = put(saver, {"log": [value]}, after=last, version=number)
+    first, second, *_ = History(saver, "t").blame("log[0].part")
+    first.before["text"] = "changed"
+    assert second.after == {"text": "odd"}
 
 
 def test_who_was_sent_is_read_without_the_rest(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
