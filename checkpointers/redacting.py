@@ -19,6 +19,8 @@ _SECRET: Final = frozenset(
 )  # fmt: skip
 _PAIRS: Final = frozenset({("api", "key"), ("api", "keys"), ("private", "key"), ("access", "key"), ("secret", "key")})
 _LONGEST_NAME: Final = 100
+# The parts of a path as `paths` writes it: a name, a name in brackets and quotes; what else is in brackets is an index.
+_PARTS: Final = re.compile(r'\["(?:[^"\\]|\\.)*+"\]|[^.\[\]]+')
 _LIKE: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
@@ -59,7 +61,7 @@ def is_hidden(path: object, value: Any) -> bool:
     """Tell whether what stands here is a secret by the name of a key on the way to it; None and truths are none."""
     if value is None or isinstance(value, bool) or not isinstance(path, str):
         return False
-    return any(map(is_secret, path[:_LONGEST_NAME].split(".")))
+    return is_secret(path[:_LONGEST_NAME]) or any(is_secret(part[0][:_LONGEST_NAME]) for part in _PARTS.finditer(path))
 
 
 def redacted_text(text: str) -> str:

@@ -22,7 +22,7 @@ from checkpointers import (
     export_html,
     import_thread,
 )
-from checkpointers.redacting import REDACTED, is_secret, redacted, redacted_text
+from checkpointers.redacting import REDACTED, is_hidden, is_secret, redacted, redacted_text
 from checkpointers.spelling import read, spelled
 from checkpointers.strict import StrictSerializer
 from tests.checkpointers.graphs import DeltaState, config, loop, review
@@ -186,6 +186,44 @@ def test_secrets_in_texts(text: str, told: str) -> None:
 def test_looking_for_secrets_is_linear(part: str) -> None:
     """Many of what looks like the beginning of a secret is gone through; with its square nobody would wait."""
     assert len(redacted_text("token" + part * (300_000 // len(part)))) > 5
+
+
+@pytest.mark.parametrize("path", [
+    "token", "auth.token[0]", "password[1][2]", "connection.password.old", 'facts["api.key"]', "api.key",
+    'calls["a.b"].token', "calls." + "x" * 200 + ".password", f"{'messages.' * 30}args.password.x",
+    'tokens["pass\\"word"].password',
+])  # fmt: skip
+def test_a_name_on_the_way_hides(path: str) -> None:
+    """However long the way is and however it is written; an index is no part of a name."""
+    assert is_hidden(path, "x")
+    assert not is_hidden(path, None)
+
+
+def test_what_only_looks_like_a_way_to_a_secret() -> None:
+    """Names that count secrets, or stand beside them, hide nothing."""
+    assert not any(
+        is_hidden(path, "x") for path in ("usage.tokens[0]", "facts.tokenizer", "monkeys[1].banana", "[0]", "")
+    )
+    assert [is_hidden(part * 100_000, "x") for part in ('["', "[", '["\\', "a.")] == [False] * 4
+
+
+def test_secrets_at_the_end_of_long_ways() -> None:
+    """Nothing of them is in an export or in a notebook's diff."""
+    saver = InMemorySaver()
+
+    def call(secret: str) -> dict[str, Any]:
+        args = {"connection": {"settings": {"password": secret, "tokens": 1}}}
+        return {"facts": [{"id": "3f2b6c1e-aaaa-bbbb-cccc-123456789012", "additional_kwargs": {
+            "tool_calls": [{"id": "call_0123456789abcdef0123456789", "args": args}],
+        }}]}  # fmt: skip
+
+    first = put(saver, call("hunter2"))
+    put(saver, call("hunter3"), after=first, version=2)
+    history = History(saver, "t")
+    drawn = [history.export(form) for form in ("json", "markdown", "python")]
+    for text in (*drawn, history.diff(1, 2)._repr_html_(), export_html(history)):
+        assert "hunter" not in text
+    assert "hunter" in history.export("markdown", redact=False)
 
 
 def test_hostile_texts_are_shown_not_sent() -> None:
