@@ -6,10 +6,13 @@ import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from checkpointers.codec import unpacked
+from checkpointers.errors import HistoryError
 from checkpointers.status import Status
+
+MOST: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,12 @@ class StepInfo:
     versions: Mapping[str, Any] = field(default_factory=dict, repr=False)
     seen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     beside: bool = False
+
+
+def counted(name: str, value: object, *, least: int) -> None:
+    """See that what is asked for is a number that any database takes."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise HistoryError(f"{name} is a whole number from {least} on, not {value!r}")
 
 
 def when(ts: str, otherwise: datetime) -> datetime:

@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from checkpointers.authors import SENDS, has_sends, nodes_of, sent
-from checkpointers.errors import AsyncSaverError, CheckpointerError, HistoryError, UnknownStepError, UnknownThreadError
+from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError
 from checkpointers.gathering import Gathered, gather
 from checkpointers.paths import ABSENT
 from checkpointers.records import KIND_OF
 from checkpointers.saver import Saver
 from checkpointers.status import flags_of, status_of
-from checkpointers.threads import StepInfo, when
+from checkpointers.threads import StepInfo, counted, when
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -46,8 +46,8 @@ class Timeline:
 
     def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, ns: str, newest: int | None = None) -> None:
         """List the steps, or the newest; a saver of another making has to load its states for that."""
-        if newest is not None and newest < 1:
-            raise HistoryError(f"a history has at least 1 step, not the newest {newest}")
+        if newest is not None:
+            counted("newest", newest, least=1)
         self.thread, self.ns, self.newest, self._saver = thread, ns, newest, saver
         self._gathered: Gathered | None = None
         found = self._ask(self._ours if isinstance(saver, Saver) else self._theirs)

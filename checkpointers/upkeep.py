@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpointers.database import now
-from checkpointers.errors import ThreadExistsError, UnknownThreadError
+from checkpointers.errors import HistoryError, ThreadExistsError, UnknownThreadError
 from checkpointers.operations import remove, survey, whole
 from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, moment, plan
+from checkpointers.threads import counted
 
 if TYPE_CHECKING:
     from checkpointers.database import Database
@@ -86,6 +87,8 @@ class Upkeep:
 
         `since` is a time, or how long ago: `"2d"`.
         """
+        if limit is not None:
+            counted("limit", limit, least=0)
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
         return self.database.read(lambda: survey.threads(self._tools(), wanted))
 
@@ -93,10 +96,16 @@ class Upkeep:
         """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too.
 
         `newest` reads so many rows only; before them stand the steps that these were made from. `after` a step: only
-        those with a higher number, and whether others are missing is not looked at.
+        those with a higher number, and whether others are missing is not looked at. Either the one or the other.
         """
         name = str(thread)
+        counted("after", after, least=0)
         if newest is not None:
+            counted("newest", newest, least=1)
+            if after:
+                raise HistoryError(
+                    f"ask for either the newest steps or those after one: newest={newest}, after={after}"
+                )
             return self.database.read(lambda: survey.newest_steps(self._tools(), name, ns, newest))
         return self.database.read(lambda: survey.steps(self._tools(), name, ns, after))
 

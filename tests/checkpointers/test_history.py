@@ -261,8 +261,9 @@ def test_only_the_newest(any_saver: Any) -> None:
         page.blame("purple")
     with pytest.raises(UnknownStepError, match="only the newest 4 steps of thread 't' were read, not 3"):
         _ = page[3]
-    with pytest.raises(HistoryError, match="not the newest 0"):
-        History(any_saver, "t", newest=0)
+    for wrong in (0, -1, "3", 2.0, 10**30):
+        with pytest.raises(HistoryError, match="newest is a whole number from 1 on, not "):
+            History(any_saver, "t", newest=wrong)
     assert len(History(any_saver, "t", newest=99)) == 9
 
 
@@ -280,6 +281,26 @@ def test_a_page_reads_its_rows_only(saver: Saver, monkeypatch: pytest.MonkeyPatc
     assert saver.steps("n", None, newest=3)[-3:] == every[-3:]
     assert saver.steps("n", None, newest=99) == every
     assert saver.steps("nobody", newest=3) == []
+
+
+def test_a_page_that_cannot_be_is_refused(saver: Saver) -> None:
+    """Numbers of steps that are none say so, whatever the database; so do two ways to choose at once."""
+    loop(saver).invoke({"until": 5, "n": 0}, config())
+    for wrong in (0, -1, "3", 2.0, True, 10**30):
+        with pytest.raises(HistoryError, match=f"newest is a whole number from 1 on, not {wrong!r}"):
+            saver.steps("t", newest=wrong)
+    for wrong in (-1, "3", None, 10**30):
+        with pytest.raises(HistoryError, match=f"after is a whole number from 0 on, not {wrong!r}"):
+            saver.steps("t", after=wrong)
+    for wrong in (-1, "3", 10**30):
+        with pytest.raises(HistoryError, match=f"limit is a whole number from 0 on, not {wrong!r}"):
+            saver.threads(limit=wrong)
+    with pytest.raises(HistoryError, match="either the newest steps or those after one"):
+        saver.steps("t", newest=3, after=2)
+    with pytest.raises(HistoryError, match="newest"):
+        asyncio.run(saver.asteps("t", newest=0))
+    assert [info.number for info in saver.steps("t", after=6)] == [7]
+    assert saver.threads(limit=0) == []
 
 
 def _counted(operation: Any, rows: list[int]) -> Any:
