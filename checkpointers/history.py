@@ -18,9 +18,10 @@ from checkpointers.logs import Line, log
 from checkpointers.news import news_of
 from checkpointers.paths import ABSENT, Part, look, near, parse
 from checkpointers.plain import visible
-from checkpointers.searching import EVERYWHERE, Found, Place, Search, Where, pattern_of
+from checkpointers.searching import EVERYWHERE, Found, Place, Search, Where, pattern_of, places_of
 from checkpointers.show import Shows
 from checkpointers.step import Step
+from checkpointers.threads import counted
 from checkpointers.timeline import LOADED, Timeline, Told, internal
 
 if TYPE_CHECKING:
@@ -138,9 +139,12 @@ class History(Shows):
         """Find a text or a pattern in states, writes and metadata: each value where it first appeared, line by line.
 
         An item of a list that has no id is the same as long as it says the same. Keys are not searched. Of more
-        matches than `limit` only the number is told.
+        matches than `limit` only the number is told. With `newest` what stood before the first step that was read
+        is told there; what is found says `since` which step that is.
         """
-        search = Search(pattern_of(wanted), limit, [where] if isinstance(where, str) else where)
+        counted("limit", limit, least=0)
+        since = min(self._timeline.infos) if self._timeline.older else None
+        search = Search(pattern_of(wanted), limit, places_of(where), since)
         states = bool({"state", "writes"} & set(search.where))
         history = self._gathered() if states else self
         news = news_of(self._timeline.gathered()) if states else None
@@ -173,10 +177,14 @@ class History(Shows):
     def bisect(self, predicate: Callable[[Step], object]) -> Step | None:
         """Find the first step for which this is true, on the way to the head; None if it is never true.
 
-        It must stay true once it is. Of n steps at most log2(n) + 1 are looked at.
+        It must stay true once it is. Of n steps at most log2(n) + 1 are looked at. With `newest` it is an error if it
+        was true before the first step that was read.
         """
-        chain = [self.step_type(self._timeline, info) for info in reversed(self._timeline.ancestry())]
+        chain = [self.step_type(self._timeline, info) for info in self._timeline.way()]
         place = bisect_left(range(len(chain)), x=True, key=lambda index: bool(predicate(chain[index])))
+        if place == 0 and chain[0].number not in self._timeline.infos:
+            read = f"of thread {self.thread!r} only the newest {self._timeline.newest} steps were read"
+            raise HistoryError(f"this is true at {chain[0]} already, and {read}; ask a History without newest=")
         return chain[place] if place < len(chain) else None
 
     def export(self, form: Form = "json", *, redact: bool = True, step: int = -1) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from checkpointers.errors import HistoryError
 from checkpointers.paths import fields_of, id_of, is_list, joined
 from checkpointers.plain import text_of, visible
 
@@ -56,10 +57,14 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Found(Sequence[Match]):
-    """The matches in the order of their steps, and how many more there were."""
+    """The matches in the order of their steps, and how many more there were.
+
+    `since` is the first step that was read, if there are older ones: what is told there may be older.
+    """
 
     matches: tuple[Match, ...]
     left_out: int = 0
+    since: int | None = None
 
     def __len__(self) -> int:
         """Count the matches that are here."""
@@ -70,8 +75,10 @@ class Found(Sequence[Match]):
         return self.matches[index]
 
     def __str__(self) -> str:
-        """Give a line for each match, and say what was left out."""
+        """Give a line for each match, and say what was left out or not read."""
         more = [f"… and {self.left_out} more"] if self.left_out else []
+        if self.since is not None and (self.matches or self.left_out):
+            more.append(f"… steps before @{self.since} were not read: what is here may be older")
         return "\n".join([*map(str, self.matches), *more])
 
 
@@ -109,6 +116,7 @@ class Search:
     pattern: re.Pattern[str]
     limit: int
     where: Sequence[Where]
+    since: int | None = None
     met: dict[tuple[Where, str, str], tuple[str, list[Match]]] = field(default_factory=dict)
 
     def look(self, step: int, where: Where, values: Iterable[tuple[Place, Any]]) -> None:
@@ -132,12 +140,27 @@ class Search:
             for match in matches
         ]
         told.sort(key=lambda match: match.step)
-        return Found(tuple(told[: self.limit]), max(0, len(told) - self.limit))
+        return Found(tuple(told[: self.limit]), max(0, len(told) - self.limit), self.since)
 
 
 def pattern_of(wanted: str | re.Pattern[str]) -> re.Pattern[str]:
     """Take a text as it is, or a pattern."""
-    return re.compile(re.escape(wanted)) if isinstance(wanted, str) else wanted
+    if isinstance(wanted, str):
+        return re.compile(re.escape(wanted))
+    if not isinstance(wanted, re.Pattern) or not isinstance(wanted.pattern, str):
+        raise HistoryError(f"what is looked for is a text or a pattern of text, not {wanted!r}")
+    return wanted
+
+
+def places_of(where: Where | Sequence[Where] | None) -> Sequence[Where]:
+    """Take one place to look at, or several."""
+    if not where:
+        raise HistoryError(f"say where to look: {', '.join(EVERYWHERE)}")
+    wanted: Sequence[Where] = [where] if isinstance(where, str) else tuple(where)
+    for one in wanted:
+        if one not in EVERYWHERE:
+            raise HistoryError(f"{one!r} is nowhere to look; there are {', '.join(EVERYWHERE)}")
+    return wanted
 
 
 def _lines(pattern: re.Pattern[str], text: str) -> Iterator[str]:

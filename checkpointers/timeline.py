@@ -89,6 +89,17 @@ class Timeline:
             info = self.parent(info)
         return list(chain.values())
 
+    def way(self) -> list[StepInfo]:
+        """Give the way to the head, oldest first, beginning with the step before it if that was not read."""
+        chain = self.ancestry()[::-1]
+        origin = self.parent(chain[0])
+        return chain if origin is None or origin.number in self.infos else [origin, *chain]
+
+    @property
+    def older(self) -> bool:
+        """Tell whether steps that others were made from were not read, as they are older than the newest."""
+        return any(parent.number not in self.infos for info in self.infos.values() if (parent := self.parent(info)))
+
     def is_told(self, info: StepInfo) -> bool:
         """Tell whether the step has DeltaChannels, some of which may be `Told`."""
         return bool(info.metadata.get(_COUNTERS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import subprocess
 import sys
 import time
@@ -187,6 +188,47 @@ def test_blame_and_bisect_follow_the_head(any_saver: Any) -> None:
     assert [str(change) for change in history.diff(5, 7) if change.path in ("static", "n")] == [
         "~ n  3 → 2", "+ static  'fork'",
     ]  # fmt: skip
+
+
+def test_a_page_says_that_it_does_not_know(any_saver: Any) -> None:
+    """A page answers where something began only if it began there; what a search finds in it may be older."""
+    forked(any_saver)
+    whole, page = History(any_saver, "t"), History(any_saver, "t", newest=2)
+    assert [step.number for step in page] == [8, 9]
+    for least, first in ((4, 9), (3, 8)):
+        assert page.bisect(lambda step, least=least: step.values.get("n", 0) >= least).number == first
+        assert whole.bisect(lambda step, least=least: step.values.get("n", 0) >= least).number == first
+    assert page.bisect(lambda step: "purple" in step.values) is None
+    with pytest.raises(HistoryError, match="true at t@7 already, and of thread 't' only the newest 2 steps were read"):
+        page.bisect(lambda step: step.values.get("n", 0) >= 2)
+    assert History(any_saver, "t", newest=9).bisect(lambda step: True).number == 1
+    found = page.grep("entry")
+    assert found.since == 8
+    assert str(found).endswith("\n… steps before @8 were not read: what is here may be older")
+    assert "were not read" not in str(page.grep("purple"))
+    assert whole.grep("entry").since is History(any_saver, "t", newest=9).grep("entry").since is None
+
+
+@pytest.mark.parametrize(("wrong", "told"), [
+    ({"wanted": None}, "a text or a pattern of text, not None"),
+    ({"wanted": b"entry"}, "not b'entry'"),
+    ({"wanted": re.compile(b"entry")}, "not re.compile"),
+    ({"where": "stat"}, "'stat' is nowhere to look; there are state, writes, metadata"),
+    ({"where": ["state", "meta"]}, "'meta' is nowhere"),
+    ({"where": []}, "say where to look: state, writes, metadata"),
+    ({"where": None}, "say where to look"),
+    ({"limit": -1}, "limit is a whole number from 0 on, not -1"),
+    ({"limit": "3"}, "limit is a whole number"),
+])  # fmt: skip
+def test_a_search_that_cannot_be_is_refused(any_saver: Any, wrong: dict[str, Any], told: str) -> None:
+    """It says what it takes; it is not silently empty."""
+    forked(any_saver)
+    history = History(any_saver, "t")
+    with pytest.raises(HistoryError, match=re.escape(told)):
+        history.grep(**{"wanted": "entry", **wrong})
+    none = history.grep("entry", limit=0)
+    assert len(none) == 0
+    assert none.left_out == len(history.grep("entry"))
 
 
 def test_a_fork_made_by_running_again(any_saver: Any) -> None:
