@@ -143,8 +143,8 @@ class Search:
         return Found(tuple(told[: self.limit]), max(0, len(told) - self.limit), self.since)
 
 
-def pattern_of(wanted: str | re.Pattern[str]) -> re.Pattern[str]:
-    """Take a text as it is, or a pattern."""
+def pattern_of(wanted: object) -> re.Pattern[str]:
+    """Take a text as it is, or a pattern; nothing else."""
     if isinstance(wanted, str):
         return re.compile(re.escape(wanted))
     if not isinstance(wanted, re.Pattern) or not isinstance(wanted.pattern, str):
