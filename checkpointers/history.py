@@ -155,21 +155,23 @@ class History(Shows):
                 search.look(step.number, "writes", news.writes(step))
         return search.found()
 
-    def blame(self, path: str) -> list[Blame]:
+    def blame(self, path: str, *, step: int = -1) -> list[Blame]:
         """Say which steps set the value at a path, the newest first, on the way from the first step to the head.
+
+        With `step` it is the way to that one, which may be on another branch.
 
         A path is `facts.build.text`: keys, ids of list items, attributes; `log[0]` is an index, `facts["a.b"]` a key
         with a dot in it.
         """
         parts = parse(path)
-        chain = self[-1].ancestry[::-1]
-        written = [step for step in chain if step.rewrote(str(parts[0]))]
+        chain = self[step].ancestry[::-1]
+        written = [one for one in chain if one.rewrote(str(parts[0]))]
         if len(parts) > 1 and len(written) > LOADED:
             whole = self._gathered()
-            shared = [blamed for step in written for blamed in _blamed(whole[step.number], parts)]
+            shared = [blamed for one in written for blamed in _blamed(whole[one.number], parts)]
             found = [replace(one, before=deepcopy(one.before), after=deepcopy(one.after)) for one in shared]
         else:
-            found = [blamed for step in written for blamed in _blamed(step, parts)]
+            found = [blamed for one in written for blamed in _blamed(one, parts)]
         if not found and look(chain[0].values, parts) is ABSENT:
             raise UnknownPathError(path, f"thread {self.thread!r}", near(chain[0].values, parts))
         return found

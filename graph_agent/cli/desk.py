@@ -128,15 +128,20 @@ def unknown(thread: str, db: str) -> UnknownThreadError:
 
 def history(db: str, thread: str, *, agents: bool = False, source: Any = None) -> Any:
     """Give the history of a thread; `agents`, with the agent's reading of it."""
-    from checkpointers import History
-
-    kind: type[History] = History
-    if agents:
-        from graph_agent.history import Timeline as kind  # noqa: N813  it stands for the other
     try:
-        return kind(source or saver(db), thread)
+        return _kind(agents=agents)(source or saver(db), thread)
     except UnknownThreadError as error:
         raise unknown(thread, db) from error
+
+
+def _kind(*, agents: bool) -> type[History]:
+    from checkpointers import History
+
+    if agents:
+        from graph_agent.history import Timeline
+
+        return Timeline
+    return History
 
 
 def timeline(db: str, thread: str) -> Timeline:
@@ -145,22 +150,36 @@ def timeline(db: str, thread: str) -> Timeline:
     return found
 
 
-def thread_of(address: str) -> str:
-    """Give the thread of an address, which may be the name of a thread alone."""
-    return address.rpartition("@")[0] or address
+def places(db: str, *addresses: str, agents: bool = False) -> list[tuple[Any, Any]]:
+    """Give the steps at addresses, each with the history that it is of.
+
+    `THREAD` is its newest step, also where its name has an `@` in it; `@3` and `3` are of the first one's thread.
+    """
+    opened, known, found = saver(db), dict[str, Any](), list[tuple[Any, Any]]()
+    for address in addresses:
+        of, mark, _ = address.rpartition("@")
+        if found and not of and (mark or address.lstrip("-").isdigit()):
+            of, step = found[0][0].thread, f"@{address.lstrip('@')}"
+        elif of and address not in known and not _is_thread(opened, address):
+            step = address
+        else:
+            of, step = address, -1
+        known[of] = known.get(of) or history(db, of, agents=agents, source=opened)
+        found.append((known[of], known[of].at(step)))
+    return found
+
+
+def _is_thread(opened: Any, name: str) -> bool:
+    try:
+        _kind(agents=False)(opened, name, newest=1)
+    except UnknownThreadError:
+        return False
+    return True
 
 
 def steps(db: str, *addresses: str, agents: bool = False) -> tuple[Step, ...]:
-    """Give the steps at addresses; `THREAD` is its newest, `@3` and `3` are of the first one's thread."""
-    opened, known, found = saver(db), dict[str, Any](), list[Any]()
-    for address in addresses:
-        of = address.rpartition("@")[0]
-        if not of and found and (address.startswith("@") or address.lstrip("-").isdigit()):
-            of, address = thread_of(addresses[0]), f"@{address.lstrip('@')}"  # noqa: PLW2901
-        of = of or address
-        known[of] = known.get(of) or history(db, of, agents=agents, source=opened)
-        found.append(known[of].at(address if "@" in address else f"{address}@-1"))
-    return tuple(found)
+    """Give the steps at addresses."""
+    return tuple(step for _, step in places(db, *addresses, agents=agents))
 
 
 @contextmanager

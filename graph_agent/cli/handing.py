@@ -24,8 +24,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:  # fmt: skip
     """Hand a thread on as JSON, Markdown, one HTML file, or Python; `import` takes JSON."""
-    (step,) = desk.steps(db, address, agents=to == "html")
-    history = desk.history(db, desk.thread_of(address), agents=to == "html")
+    ((history, step),) = desk.places(db, address, agents=to == "html")
     if to == "html":
         from checkpointers.drawing import export_html
 

@@ -85,8 +85,9 @@ def blame(
     address: Address, path: Annotated[str, typer.Argument(help="A path into the state, as facts.build.text.")],
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Say which steps set a value, the newest first."""
-    found = desk.history(db, desk.thread_of(address)).blame(path)
+    """Say which steps set a value, the newest first, on the way to the step."""
+    ((history, step),) = desk.places(db, address)
+    found = history.blame(path, step=step.number)
     if as_json:
         names = ("step", "nodes", "source", "kind", "before", "after")
         paper.emit([{**paper.told({name: getattr(one, name) for name in names}), "at": one.at} for one in found])

@@ -130,6 +130,39 @@ def test_blame_and_bisect(home: Home, saver: SqliteSaver) -> None:
     assert home("bisect", "ada", "grep -q 'sent to ada'")["number"] == first.number
 
 
+def test_blame_goes_the_way_to_the_step(home: Home, saver: SqliteSaver, shell: Shell) -> None:
+    """What came later, or on another branch, did not make the value that stands there."""
+    history = History(saver, "ada")
+    found = [one["step"] for one in home("blame", "ada@5", "phase")]
+    assert found == [one.step for one in history.blame("phase", step=5)]
+    assert found[0] <= 5 < history.blame("phase")[0].step
+    assert shell("blame", "ada@99", "phase")[0] == 3
+
+
+def test_a_branch_has_its_own_blame(saver: SqliteSaver, shell: Shell) -> None:
+    graph = loop(saver)
+    graph.invoke({"until": 3, "n": 0}, config())
+    graph.invoke(None, graph.update_state(History(saver, "t")[3].config, {"n": 2}))
+    history = History(saver, "t")
+    assert history.blame("n", step=5)[0].step <= 5 < history.blame("n")[0].step
+    assert json.loads(shell("blame", "t@5", "n", "--json")[1])["data"][0]["step"] == 5
+
+
+def test_the_name_of_a_thread_may_look_like_an_address(saver: SqliteSaver, shell: Shell) -> None:
+    """Where the whole text is a thread, it is meant, never the one whose name is before the @."""
+    for name, until in (("ada", 1), ("ada@example.org", 2), ("ada@2", 3)):
+        loop(saver).invoke({"until": until, "n": 0}, config(name))
+    for name, last in (("ada@example.org", 4), ("ada@2", 5), ("ada@example.org@3", 3)):
+        thread = name.removesuffix("@3")
+        assert shell("show", name)[1].startswith(f"{thread}@{last}  "), name
+        blamed = json.loads(shell("blame", name, "n", "--json")[1])["data"]
+        assert [one["step"] for one in blamed] == [o.step for o in History(saver, thread).blame("n", step=last)]
+        assert json.loads(shell("export", name)[1])["thread"] == thread
+    assert "ada@example.org" in shell("diff", "ada@example.org@1", "@3")[1]
+    code, _, told = shell("show", "ada@example.com")
+    assert (code, "thread 'ada'" in told) == (3, True)
+
+
 def test_grep(home: Home, saver: SqliteSaver, shell: Shell) -> None:
     history = History(saver, "ada")
     for options, wanted, where in (
