@@ -13,7 +13,7 @@ from checkpointers.errors import UnknownSchemeError
 from checkpointers.ledger import Ledger
 from checkpointers.memory import Memory
 from checkpointers.operations.common import Tools
-from checkpointers.places import file_of, scheme_of
+from checkpointers.places import file_of, scheme_of, shown
 from checkpointers.records import Names
 from checkpointers.vaults import Vaults
 
@@ -75,4 +75,4 @@ def open_reader(url: str, *, keys: Keyring | None = None, timeout: float = 30.0)
         from checkpointers.postgres_server import PostgresDatabase  # noqa: PLC0415
 
         return Reader(PostgresDatabase(url, pool_size=1, read_only=True, timeout=timeout), keys=keys)
-    raise UnknownSchemeError(f"{url!r} is no database of ours; open_saver may open it")
+    raise UnknownSchemeError(f"{shown(url)!r} is no database of ours; open_saver may open it")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from checkpointers.errors import CheckpointerError, UnknownThreadError
-from checkpointers.places import file_of
+from checkpointers.places import file_of, shown
 from graph_agent import settings
 from graph_agent.cli.codes import NoSuchDatabaseError
 from graph_agent.cli.completing import threads as known_threads
@@ -53,7 +53,7 @@ def existing(db: str) -> str:
     """Give the address of a database that is there: nothing is created by asking for it."""
     url = database(db)
     if url.startswith(FILES) and not Path(file_of(url)).exists():
-        raise NoSuchDatabaseError(file_of(url), "there is no such file")
+        raise NoSuchDatabaseError(shown(file_of(url)), "there is no such file")
     if url.removeprefix("langgraph+").startswith("postgres"):
         _look_for(url.removeprefix("langgraph+"))
     return url
@@ -103,7 +103,7 @@ def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
     own: dict[str, Any] = {"read_only": not write, "timeout": PATIENCE} if is_ours(db) else {}
     found = open_saver(database(db) if create else existing(db), **own)
     if not isinstance(found, Saver):
-        raise CheckpointerError(f"{db} is a database of other savers; take it over first: graph-agent adopt")
+        raise CheckpointerError(f"{shown(db)} is a database of other savers; take it over first: graph-agent adopt")
     return found
 
 
@@ -163,7 +163,7 @@ def places(db: str, *addresses: str, agents: bool = False) -> list[tuple[Any, An
         elif of and address not in known and not _is_thread(opened, address):
             step = address
         else:
-            of, step = address, -1
+            of, step = address, "@-1"
         known[of] = known.get(of) or history(db, of, agents=agents, source=opened)
         found.append((known[of], known[of].at(step)))
     return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from checkpointers.places import shown
 from graph_agent.cli import codes, desk, paper
 from graph_agent.cli.desk import Address, AnyThread, Db, Json, Thread
 
@@ -148,7 +149,7 @@ def grep(
     if more:
         paper.say(f"… and {more} more; -n says how many")
     if left == limit and not more:
-        paper.say(f"{pattern!r} is nowhere in {db if thread is None else thread}")
+        paper.say(f"{pattern!r} is nowhere in {shown(db) if thread is None else thread}")
         raise typer.Exit(codes.NOT_FOUND)
 
 

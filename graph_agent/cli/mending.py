@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from checkpointers.places import shown
 from graph_agent.cli import desk, paper
 from graph_agent.cli.desk import Db, Json, Thread, Yes
 from graph_agent.settings import database
@@ -86,7 +87,7 @@ def doctor(db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
             facts |= {"database": reader.database.place, "size": paper.size(reader.database.size())}
             facts |= {"threads": str(len(found)), "held": str(held)}
     except Exception as error:  # noqa: BLE001  what is wrong is what is asked
-        facts["database"] = f"{db}: {error}"
+        facts["database"] = f"{shown(db)}: {error}"
     if as_json:
         paper.emit(facts)
     else:

@@ -17,7 +17,9 @@ from langgraph.checkpoint.postgres import PostgresSaver as OfficialPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSqliteSaver
 
 from checkpointers import Saver, SqliteSaver
+from checkpointers.places import shown
 from tests.checkpointers.graphs import config, loop
+from tests.conftest import reopen
 from tests.graph_agent.test_cli import Shell, rows, shell, waiting
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +111,37 @@ def test_a_wrong_server(shell: Shell, postgres_url: str) -> None:
     for address in (f"{postgres_url}x", f"langgraph+{postgres_url}x"):
         code, _, told = shell("log", "t", "--db", address)
         assert (code, "does not exist" in told, "--db" in told) == (3, True, True)
+
+
+@pytest.mark.parametrize("address", [
+    "postgresql://ada:hunter2@127.0.0.1:1/x?connect_timeout=1", "postgresql://ada:hunter2@127.0.0.1:1y/x",
+    "postgresql://127.0.0.1:1/x?connect_timeout=1&password=hunter2", "sqlite://ada:hunter2@host/x.db",
+    "ada:hunter2@host/x", "nobody://ada:hunter2@host/x", "nobody://:hunter2@host/x", "host=h password='hunter2 b'",
+    "langgraph+postgresql://ada:hunter2@127.0.0.1:1/x?connect_timeout=1",
+])  # fmt: skip
+@pytest.mark.parametrize("command", [("doctor",), ("grep", "x")], ids=lambda one: one[0])
+def test_a_password_is_never_printed(
+    shell: Shell, address: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is wrong with the address that it stands in."""
+    monkeypatch.setattr("graph_agent.cli.desk.PATIENCE", 0.1)
+    code, out, told = shell(*command, "--db", address)
+    assert "hunter2" not in out + told
+    assert code == (0 if command == ("doctor",) else code) != 2
+    assert out + told
+
+
+def test_an_address_is_told_without_its_password(shell: Shell, postgres_url: str) -> None:
+    """Also where the database is there; what is no password stays, so that a person knows which one it was."""
+    with SqliteSaver.open("there.db"), reopen(postgres_url):
+        pass
+    with_password = postgres_url + ("&" if "?" in postgres_url else "?") + "password=hunter2"
+    code, out, told = shell("grep", "nowhere", "--db", with_password)
+    assert (code, "password=***" in told, "hunter2" in out + told) == (3, True, False)
+    code, out, told = shell("delete", "t", "--db", "langgraph+sqlite:///there.db")
+    assert (code, "langgraph+sqlite:///there.db is a database of other savers" in told) == (1, True)
+    assert shown("postgresql://ada@host:5432/x?sslmode=require") == "postgresql://ada@host:5432/x?sslmode=require"
+    assert shown("langgraph+postgresql://ada:a:b/c@d@host/x") == "langgraph+postgresql://ada:***@host/x"
 
 
 def _print(folder: Path) -> dict[str, tuple[str, int]]:
