@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Annotated, Any, Literal
 
 import typer
@@ -32,7 +33,7 @@ def export(
     else:
         text = history.export(to, redact=redact, step=step.number)
     if out is None:
-        print(text)
+        print(text, end="" if text.endswith("\n") else "\n")
     else:
         _save(text, out, force=force)
     if redact:
@@ -40,16 +41,23 @@ def export(
 
 
 def _save(text: str, out: Path, *, force: bool) -> None:
-    """Write a file that only its owner may read; one that is there stays, unless it is to go."""
-    beside = out.with_name(f"{out.name}.part") if force else out
+    """Write a file that only its owner may read; one that is there stays whole, unless it is to go."""
+    handle, name = mkstemp(dir=out.parent, prefix=f".{out.name}.") if force else (_new(out), str(out))
     try:
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL), 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        if force:
+            Path(name).replace(out)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _new(out: Path) -> int:
+    try:
+        return os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise FileExistsError(f"{out}: it exists, and stays as it is; --force writes over it") from error
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    if force:
-        beside.replace(out)
 
 
 def import_(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from checkpointers.step import Step
 
 WIDE: Final = 10_000
+CANNOT_RUN: Final = 126  # a shell's code for a command that it cannot run; the next is for one that is not there
 
 
 class Place(StrEnum):
@@ -100,12 +101,21 @@ def bisect(
     thread: Thread, command: Annotated[str, typer.Argument(help="A shell command; it succeeds where it is true.")],
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Find the first step for which a command succeeds; it is given the state as JSON on stdin."""
+    """Find the first step for which a command succeeds; it is given the state as JSON on stdin.
+
+    What it prints is not shown, what it tells on stderr is. With a code of 126 or more, or killed, it has no answer.
+    """
     import json
+
+    from graph_agent.errors import SetupError
 
     def holds(step: Step) -> bool:
         state = json.dumps(paper.told(dict(step.values)))
         done = subprocess.run(command, shell=True, input=state, text=True, capture_output=True, check=False)  # noqa: S602
+        if done.stderr:
+            paper.say(done.stderr.rstrip("\n"))
+        if done.returncode < 0 or done.returncode >= CANNOT_RUN:
+            raise SetupError(f"the command ended with {done.returncode} at {step}, and told neither yes nor no")
         paper.say(f"{step}: {'yes' if done.returncode == 0 else 'no'}")
         return done.returncode == 0
 

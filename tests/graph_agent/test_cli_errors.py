@@ -117,7 +117,6 @@ def test_a_wrong_server(shell: Shell, postgres_url: str) -> None:
     "postgresql://ada:hunter2@127.0.0.1:1/x?connect_timeout=1", "postgresql://ada:hunter2@127.0.0.1:1y/x",
     "postgresql://127.0.0.1:1/x?connect_timeout=1&password=hunter2", "sqlite://ada:hunter2@host/x.db",
     "ada:hunter2@host/x", "nobody://ada:hunter2@host/x", "nobody://:hunter2@host/x", "host=h password='hunter2 b'",
-    "langgraph+postgresql://ada:hunter2@127.0.0.1:1/x?connect_timeout=1",
 ])  # fmt: skip
 @pytest.mark.parametrize("command", [("doctor",), ("grep", "x")], ids=lambda one: one[0])
 def test_a_password_is_never_printed(

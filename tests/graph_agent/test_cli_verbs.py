@@ -130,6 +130,20 @@ def test_blame_and_bisect(home: Home, saver: SqliteSaver) -> None:
     assert home("bisect", "ada", "grep -q 'sent to ada'")["number"] == first.number
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("no-such-command", "not found"), ("./app.txt", "denied"), ("kill -9 $$", "-9"), ("exit 200", "200")],
+)
+def test_a_command_that_cannot_run_is_no_answer(
+    home: Home, shell: Shell, tmp_path: Path, command: str, said: str
+) -> None:
+    (tmp_path / "app.txt").write_text("x")
+    code, out, told = shell("bisect", "ada", command)
+    assert (code, out, said in told, "neither yes nor no" in told) == (1, "", True, True)
+    code, out, told = shell("bisect", "ada", "echo asked >&2; echo out; grep -q 'sent to'")
+    assert (code, out.count("\n"), "asked" in told) == (0, 1, True)
+
+
 def test_blame_goes_the_way_to_the_step(home: Home, saver: SqliteSaver, shell: Shell) -> None:
     """What came later, or on another branch, did not make the value that stands there."""
     history = History(saver, "ada")
@@ -232,7 +246,7 @@ def test_handing_on(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path
     """Exports are what the method gives, in a file for its owner alone; an import gives the same states."""
     history = History(saver, "ada")
     for form in ("json", "markdown", "python"):
-        assert shell("export", "ada@3", "--to", form)[1] == history.export(form, step=3) + "\n"
+        assert shell("export", "ada@3", "--to", form)[1] == history.export(form, step=3).removesuffix("\n") + "\n"
     assert shell("export", "ada", "--to", "html")[1].startswith("<!doctype html>")
     file = tmp_path / "ada.json"
     assert shell("export", "ada", "--out", str(file), "--no-redact")[:2] == (0, "")
@@ -248,6 +262,30 @@ def test_handing_on(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path
     assert shell("import", str(file))[0] == 4
     assert shell("import", "cli_app.py")[0] == 1
     assert shell("import", "nowhere.json")[0] == 3
+
+
+def test_a_file_that_is_written_over(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path) -> None:
+    """It is for its owner alone whatever lay beside it, follows no link, and leaves nothing where it cannot be."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    other, out = tmp_path / "other", folder / "ada.json"
+    other.write_text("mine")
+    (folder / "ada.json.part").symlink_to(other)
+    out.symlink_to(other)
+    assert shell("export", "ada", "--out", str(out))[0] == 4
+    assert shell("export", "ada", "--out", str(out), "--force")[0] == 0
+    assert (other.read_text(), out.is_symlink(), stat.S_IMODE(out.stat().st_mode)) == ("mine", False, 0o600)
+    (folder / "ada.json.part").unlink()
+    (folder / "ada.json.part").write_text("left over")
+    (folder / "ada.json.part").chmod(0o644)
+    assert shell("export", "ada", "--out", str(out), "--force")[0] == 0
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    (folder / "full").mkdir()
+    for options in ((), ("--force",)):
+        assert shell("export", "ada", "--out", str(folder / "full"), *options)[0] in (1, 4)
+    assert shell("export", "ada", "--out", str(folder / "nowhere" / "ada.json"))[0] == 3
+    assert sorted(one.name for one in folder.iterdir()) == ["ada.json", "ada.json.part", "full"]
+    assert json.loads(out.read_text())["thread"] == "ada"
 
 
 def test_a_secret_is_left_out_unless_it_is_wanted(shell: Shell, tmp_path: Path) -> None:
