@@ -9,21 +9,27 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
-from graph_agent.cli.main import application
+from graph_agent.cli.main import ANYWHERE, application
 from tests.reference import PACKAGES, reference
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 ELSEWHERE = {"docs/agent.md"}  # needs a model to answer: `test_notebook` has one
-COMMAND = re.compile(r"^(?:\$ )?((?:graph-agent|make|langgraph|pip install|python -m) ?.*)$")
-ANSWERED = re.compile(r"^(?:[A-Z_]+=\S+ )*")
+BEGUN = re.compile(
+    r"^(?:(?:[-*>$] |[!%])\s*)*(?:(?:export )?[A-Z_]+=(?:'[^']*'|\S+?)[; ]+|cd \S+ && |uv run )*(?:\S*/bin/)?"
+)
+COMMAND = re.compile(r"^((?:graph-agent|make|langgraph|pip3? install|python3? -m)(?: (?! ).*)?)$")
+USAGE: Any = typer.BadParameter.__base__
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 
 
 def text_of(name: str) -> str:
@@ -53,7 +59,7 @@ def commands(text: str) -> Iterator[str]:
     text = re.sub(r"```(?:python|json|mermaid)\n.*?```", "", text, flags=re.DOTALL).replace("\\\n", " ")
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     for line in [*spans, *(line.strip() for line in text.splitlines())]:
-        if found := COMMAND.match(ANSWERED.sub("", line)):
+        if found := COMMAND.match(BEGUN.sub("", line)):
             yield found[1].partition("  #")[0].strip()
 
 
@@ -61,32 +67,79 @@ def options_of(command: Any) -> set[str]:
     return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
-def check_verb(words: list[str]) -> None:
-    """See that a command of ours exists, with the options that are given to it."""
+def check_verb(given: list[str]) -> None:
+    """Read a command of ours as the shell reads it; one that is only named, with nothing after it, may lack arguments."""
     command: Any = get_command(application())
-    known = {"--help", "--install-completion", "--show-completion", *options_of(command)}
-    for word in words:
-        if not word.startswith("-") and getattr(command, "commands", None):
-            assert word in command.commands or not word.islower(), f"there is no command {word!r}"
-            command = command.commands.get(word, command)
-            known |= options_of(command)
-    given = {word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
-    assert given <= known, (words, given - known)
+    name, words = "graph-agent", [word for word in given if word not in ANYWHERE and word not in ("…", "...")]
+    if words and words[0].startswith("-"):
+        assert set(words) <= {"--help", "--install-completion", "--show-completion", *options_of(command)}, words
+        return
+    while hasattr(command, "commands"):
+        if not words or words[0] in ("VERB", "--help"):
+            return
+        if name == "review" and words[0] not in command.commands:
+            words = ["list", *words]
+        assert words[0] in command.commands, f"there is no command {words[0]!r}"
+        name, *words = words
+        command = command.commands[name]
+    if words and "--help" not in words:
+        try:
+            command.make_context(name, ["1" if PLACEHOLDER.fullmatch(word) else word for word in words])
+        except USAGE as error:
+            raise AssertionError(f"{name} {words}: {error}") from error
+
+
+def parts_of(command: str) -> Iterator[list[str]]:
+    """Give the words of every command in a line, without what leads to and from files."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words: list[str] = []
+    tokens = iter(lexer)
+    for token in tokens:
+        if set(token) <= set("<>&") and token not in ("&", "&&"):
+            words = words[:-1] if words[-1:] in (["1"], ["2"]) else words
+            next(tokens)
+        elif set(token) <= set("|&;"):
+            yield words
+            words = []
+        else:
+            words.append(token)
+    yield words
 
 
 def check(command: str) -> None:
-    words = shlex.split(re.split(r" [|>&<] ?| && ", command)[0])
+    for words in parts_of(command):
+        if words:
+            check_words(words)
+
+
+def check_words(words: list[str]) -> None:
+    named = [word for word in words[1:] if not word.startswith("-")]
     if words[0] == "graph-agent":
         check_verb(words[1:])
     elif words[0] == "make":
         targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
-        assert {word for word in words[1:] if "=" not in word} <= targets, command
-    elif words[0] == "python":
-        assert find_spec(words[2]), command
-    elif words[0] == "pip":
-        extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
-        for wanted in re.findall(r"graph-agent\[([\w,]+)\]", command):
-            assert set(wanted.split(",")) <= extras.keys(), command
+        assert {word for word in named if "=" not in word} <= targets, words
+    elif words[0] == "langgraph":
+        assert named in ([], ["dev"]), words
+    elif words[0] in ("python", "python3") and "-m" in words[1:2]:
+        assert find_spec(words[2]), words
+        if words[2] == "graph_agent":
+            check_verb(words[3:])
+        assert all((ROOT / word.partition("::")[0]).exists() for word in named if word.startswith("tests/")), words
+    elif words[0] in ("pip", "pip3"):
+        for wanted in named[1:]:
+            check_package(wanted)
+
+
+def check_package(wanted: str) -> None:
+    """See that what is to be installed is ours, with extras that there are, or something that ours needs."""
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    extras = project["optional-dependencies"]
+    needed = {re.split(r"[^\w.-]", one)[0] for one in chain(project["dependencies"], *extras.values())}
+    name, chosen = re.fullmatch(r"([\w./-]+)(?:\[([\w,]+)\])?.*", wanted).groups()
+    assert name in {project["name"], ".", *needed}, f"what is {name!r}?"
+    assert name not in (project["name"], ".") or set((chosen or "").split(",")) <= {"", *extras}, wanted
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,10 +155,37 @@ def test_the_check_of_commands_can_fail() -> None:
     assert list(commands(told)) == [
         "graph-agent log ada --failed", "make test", "graph-agent threads --json | head",
     ]  # fmt: skip
-    wrong = ("graph-agent lag", "graph-agent log ada --nothing", "make nothing", "python -m benchmarks.nothing")
-    for command in (*wrong, "pip install 'graph-agent[nothing]'"):
+    for command in WRONG:
         with pytest.raises(AssertionError):
             check(command)
+    for command in RIGHT:
+        check(command)
+    for line in SEEN:
+        assert len(list(commands(line))) == 1, line
+        with pytest.raises(AssertionError):
+            check(*commands(line))
+
+
+WRONG = (
+    "graph-agent lag", "graph-agent Lag", "graph-agent LOG ada", "graph-agent log ada --nothing", "graph-agent blame ada",
+    "graph-agent show a b c", "graph-agent export ada --to xml", "graph-agent retain --last many", "graph-agent --nothing",
+    "graph-agent threads --status nonsense", "graph-agent threads && graph-agent lag", "graph-agent log ada; graph-agent lag",
+    "graph-agent threads | graph-agent nothing", "graph-agent threads > x.txt && make nothing", "python -m graph_agent lag",
+    "python -m benchmarks.nothing", "python -m pytest tests/no_such.py", "make nothing", "make demo; make nothing",
+    "langgraph deev", "pip install graph-agnt", "pip install 'graph-agent[nothing]'", "pip3 install '.[nothing]'",
+    "pip install graph-agent && graph-agent lag",
+)  # fmt: skip
+RIGHT = (
+    "graph-agent", "graph-agent VERB …", "graph-agent blame", "graph-agent retain --last N --yes", "graph-agent show THREAD@N",
+    "graph-agent review ada", "graph-agent review --help", "graph-agent --no-pager log ada", "graph-agent --version",
+    "graph-agent bisect ada 'grep -q \"a; b | c\"'", "graph-agent threads --json 2> err.txt | head -n 3 > out.txt",
+    "make demo", "python -m graph_agent log ada --graph", "pip install -e '.[dev]'", "langgraph dev --no-browser",
+)  # fmt: skip
+SEEN = (
+    "    .venv/bin/graph-agent lag\n", "Type `!graph-agent lag`.", "- graph-agent lag", "> graph-agent lag",
+    "`uv run graph-agent lag`", "`export GRAPH_AGENT_DB=x; graph-agent lag`", "`GRAPH_AGENT_DB='a b' graph-agent lag`",
+    "`cd x && graph-agent lag`", "`%pip install graph-agnt`", "```sh\n$ graph-agent lag\n```",
+)  # fmt: skip
 
 
 def anchors(text: str) -> set[str]:
