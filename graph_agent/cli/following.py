@@ -7,13 +7,12 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from graph_agent.cli import codes, desk, paper
 from graph_agent.cli.desk import AnyThread, Db, Json
-from graph_agent.cli.listing import Standing
 from graph_agent.cli.rows import Row, rows_of
 
 if TYPE_CHECKING:
@@ -26,23 +25,29 @@ BEFORE: Final = 16  # among so many steps before a new one is the one that it wa
 OVERLAP: Final = timedelta(seconds=5)  # clocks of writers differ a little; what was seen is not told twice
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Seen = tuple[int, str, datetime]
+Standing = Literal["running", "waiting", "failed", "pending", "done"]
 
 
 @dataclass
 class Watch:
-    """What was told already: of each of the threads that were written last, its newest step and how that stood."""
+    """What was told already: of each of the threads that were written last, its newest step and how that stood.
+
+    `held` are those of the last look that somebody was running.
+    """
 
     reader: Reader
     thread: str | None
     seen: OrderedDict[str, Seen] = field(default_factory=OrderedDict)
     since: datetime = LONG_AGO
     began: datetime = LONG_AGO
+    held: set[str] = field(default_factory=set)
 
     def threads(self) -> list[ThreadInfo]:
         """Give the threads that were written since the last look, the longest ago first."""
         since = self.since - OVERLAP if self.seen else None
         found = [one for one in self.reader.threads(since=since) if self.thread in (None, one.thread)]
         self.since = max([self.since, *(one.updated_at for one in found)])
+        self.held = {one.thread for one in found if one.holder}
         return list(reversed(found))
 
     def begin(self, count: int) -> list[Row]:
@@ -78,9 +83,15 @@ class Watch:
             rows = rows_of(one.thread, self.reader.steps(one.thread), tasks)
         return [row for row in rows if row.number > after]
 
-    def stands(self, thread: str) -> str:
-        """Say how a thread stood at the last look."""
-        return self.seen[thread][1] if thread in self.seen else ""
+    def stands(self, thread: str, so: Standing) -> bool:
+        """Tell whether a thread stood so at the last look."""
+        if so == "running":
+            return thread in self.held
+        return thread in self.seen and self.seen[thread][1] == so
+
+    def came(self, rows: list[Row], so: Standing) -> bool:
+        """Tell whether one that is new stands so."""
+        return bool(self.held) if so == "running" else any(row.status == so for row in rows)
 
     def _note(self, found: list[ThreadInfo]) -> None:
         for one in found:
@@ -106,7 +117,7 @@ def tail(
         watch = Watch(reader, thread)
         rows = watch.begin(lines)
         _told(rows, as_json=as_json)
-        if until is not None and thread is not None and watch.stands(thread) == until:
+        if until is not None and thread is not None and watch.stands(thread, until):
             return
         while follow or until is not None or end is not None:
             if end is not None and time.monotonic() >= end:
@@ -116,7 +127,7 @@ def tail(
             time.sleep(PAUSE)
             rows = watch.look()
             _told(rows, as_json=as_json)
-            if until is not None and any(row.status == until for row in rows):
+            if until is not None and watch.came(rows, until):
                 return
 
 

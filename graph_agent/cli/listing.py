@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -29,7 +30,8 @@ def threads(
 ) -> None:  # fmt: skip
     """List threads, the most recently written first; loads no state."""
     if not desk.is_ours(db):
-        _threads_of_others(db, as_json=as_json)
+        options = {"--status": status, "--since": since, "--tag": tag, "--goal": goal}
+        _threads_of_others(db, [name for name, value in options.items() if value is not None], limit, as_json=as_json)
         return
     with desk.reader(db) as reader:
         every = reader.threads(since=since, tag=tag, limit=None if status or goal is not None else limit)
@@ -48,12 +50,16 @@ def threads(
     ))  # fmt: skip
 
 
-def _threads_of_others(db: str, *, as_json: bool) -> None:
-    """List the threads of another saver, which has to load its states for that."""
+def _threads_of_others(db: str, chosen: list[str], limit: int | None, *, as_json: bool) -> None:
+    """List the threads of another saver, which has to load its states for that, and knows no more of them."""
+    if chosen:
+        words = "other savers keep no such facts of threads; graph-agent adopt takes a database of theirs over"
+        raise typer.BadParameter(f"{', '.join(chosen)}: {words}")
     counts: dict[str, int] = {}
     for found in desk.saver(db).list(None):
         name = found.config["configurable"]["thread_id"]
         counts[name] = counts.get(name, 0) + 1
+    counts = dict(islice(counts.items(), limit))
     if as_json:
         paper.stream({"thread": name, "checkpoints": count} for name, count in counts.items())
     else:

@@ -71,7 +71,11 @@ def test_a_database_of_the_official_saver(shell: Shell, backend: str, url: str, 
     before = _print(tmp_path)
     theirs = f"langgraph+{url}"
     assert len(rows(shell("log", "t", "--db", theirs)[1])) == 6
-    assert rows(shell("threads", "--db", theirs)[1])[1] == ["t", "5"]
+    assert rows(shell("threads", "--db", theirs)[1])[1:] == [["t", "5"]]
+    assert rows(shell("threads", "--db", theirs, "--limit", "0")[1]) == [["THREAD", "STEPS"]]
+    for option in ("--status", "--since", "--tag", "--goal"):
+        code, out, told = shell("threads", "--db", theirs, option, "done")
+        assert (code, out, option in told, "adopt" in told) == (2, "", True, True)
     for command in (("show", "t@3"), ("diff", "t@1", "@5"), ("blame", "t", "n"), ("grep", "entry"), ("compare", "t@2", "t"),
                     ("export", "t"), ("review", "list"), ("log", "t", "--graph")):  # fmt: skip
         code, out, told = shell(*command, "--db", theirs)

@@ -103,6 +103,22 @@ def test_the_end(shell: Shell, url: str, saver: Saver) -> None:
     assert (code, "'t'" in told) == (3, True)
 
 
+def test_until_one_runs(shell: Shell, url: str, saver: Saver, tmp_path: Path) -> None:
+    """A thread runs while it is held; what can never come is not offered."""
+    loop(saver).invoke({"until": 1, "n": 0}, config())
+    assert shell("tail", "--db", url, "-n", "0", "--until", "running", "--for", "0.5")[0] == 3
+    with saver.lease("t"):
+        assert shell("tail", "t", "--db", url, "-n", "0", "--until", "running", "--for", "0")[:2] == (0, "")
+    with tail(url, "-n", "1", "--until", "running", "--for", "60", folder=tmp_path) as run:
+        assert run.stdout
+        run.stdout.readline()
+        with saver.lease("t"):
+            loop(saver).invoke({"until": 2, "n": 1}, config())
+            assert run.wait() == 0
+    for never in ("damaged", "shredded"):
+        assert shell("tail", "t", "--db", url, "--until", never, "--for", "0")[0] == 2
+
+
 def test_ctrl_c(url: str, saver: Saver, tmp_path: Path) -> None:
     """130, and not a word."""
     loop(saver).invoke({"until": 1, "n": 0}, config())
