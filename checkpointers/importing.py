@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.errors import HistoryError, ThreadExistsError
 from checkpointers.exporting import FORMAT, VERSION
@@ -16,6 +16,10 @@ from checkpointers.strict import StrictSerializer
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.checkpoint.serde.base import SerializerProtocol
+
+_NOT_WHOLE: Final = "this is no thread that was exported whole: {}"
+_PARTS: Final = {"thread": str, "ns": str, "steps": list}
+_OF_A_STEP: Final = ("parent", "metadata", "checkpoint", "versions", "seen", "writes")
 
 
 def import_thread(
@@ -29,24 +33,49 @@ def import_thread(
 
     Only listed types are built: those of a saver of ours, or `types`, whatever another saver would build.
     """
-    document: Any = json.loads(data) if isinstance(data, str) else data
-    if not isinstance(document, Mapping) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
-        raise HistoryError(f"this is no thread that was exported: it wants format {FORMAT!r}, version {VERSION}")
-    name = thread or str(document["thread"])
+    document = read_document(data)
+    name = thread or document["thread"]
     if next(iter(saver.list({"configurable": {"thread_id": name}}, limit=1)), None) is not None:
         raise ThreadExistsError(name)
     serde = saver.serde if isinstance(saver, Saver) else StrictSerializer(types)
-    states: dict[str, Any] = {}
     versions: dict[tuple[str, Any], Any] = {}
     try:
-        for step in document["steps"]:
-            states[step["id"]] = applied(states[step["parent"]], step["patch"]) if "patch" in step else step["state"]
+        for step, state in zip(document["steps"], _states(document), strict=True):
             if not isinstance(saver, Saver):
-                _check_versions(step["versions"], states[step["id"]], versions)
-            _put(saver, step, states[step["id"]], serde, {"thread_id": name, "checkpoint_ns": document["ns"]})
+                _check_versions(step["versions"], state, versions)
+            _put(saver, step, state, serde, {"thread_id": name, "checkpoint_ns": document["ns"]})
     except (KeyError, TypeError, AttributeError) as error:
-        raise HistoryError(f"this is no thread that was exported whole: {error!r:.200}") from error
+        raise HistoryError(_NOT_WHOLE.format(repr(error)[:200])) from error
     return name
+
+
+def read_document(data: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read what `history.export("json")` gave, and see that it has all that makes a thread, before anything is made."""
+    try:
+        document: Any = json.loads(data) if isinstance(data, str) else data
+    except ValueError as error:
+        raise HistoryError(f"this is no JSON ({error}); take what `export` gave as JSON") from error
+    if not isinstance(document, Mapping) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
+        raise HistoryError(f"this is no thread that was exported: it wants format {FORMAT!r}, version {VERSION}")
+    wrong = next((name for name, kind in _PARTS.items() if not isinstance(document.get(name), kind)), None)
+    if wrong or not (document["steps"] and document["thread"]):
+        raise HistoryError(_NOT_WHOLE.format(f"its {wrong or 'thread or its steps'} is missing or empty"))
+    try:
+        for step, _ in zip(document["steps"], _states(document), strict=True):
+            missing = [name for name in _OF_A_STEP if name not in step]
+            if missing:
+                raise HistoryError(_NOT_WHOLE.format(f"step {step['id']} has no {', '.join(missing)}"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise HistoryError(_NOT_WHOLE.format(repr(error)[:200])) from error
+    return document
+
+
+def _states(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Give the state of each step, of which a document has what changed."""
+    states: dict[str, Any] = {}
+    for step in document["steps"]:
+        states[step["id"]] = applied(states[step["parent"]], step["patch"]) if "patch" in step else step["state"]
+        yield states[step["id"]]
 
 
 def _check_versions(now: Mapping[str, Any], state: Mapping[str, Any], known: dict[tuple[str, Any], Any]) -> None:

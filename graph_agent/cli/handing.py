@@ -66,17 +66,14 @@ def import_(
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Take in a thread that was exported as JSON; under its name or another that is free."""
-    import json
-
     from checkpointers import open_saver
     from checkpointers.errors import HistoryError
-    from checkpointers.importing import import_thread
+    from checkpointers.importing import import_thread, read_document
 
-    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     try:
-        document: Any = json.loads(text)
-    except ValueError as error:
-        raise HistoryError(f"{file} is no JSON ({error}); take what `export --to json` wrote") from error
+        document = read_document(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+    except (HistoryError, UnicodeDecodeError) as error:
+        raise HistoryError(f"{file}: {error}") from error
     opened: Any = open_saver(database(db))
     with opened as saver:
         name = import_thread(saver, document, thread=thread)

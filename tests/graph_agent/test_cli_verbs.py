@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from checkpointers import History, Keep, SqliteSaver
+from checkpointers import History, Keep, SqliteSaver, import_thread
+from checkpointers.errors import HistoryError
 from checkpointers.patching import applied
 from checkpointers.plain import as_json
 from checkpointers.upkeep import Upkeep
@@ -286,6 +287,33 @@ def test_a_file_that_is_written_over(home: Home, saver: SqliteSaver, shell: Shel
     assert shell("export", "ada", "--out", str(folder / "nowhere" / "ada.json"))[0] == 3
     assert sorted(one.name for one in folder.iterdir()) == ["ada.json", "ada.json.part", "full"]
     assert json.loads(out.read_text())["thread"] == "ada"
+
+
+def test_what_cannot_be_imported_makes_nothing(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path) -> None:
+    """Neither a thread nor a database; it says which file it was, and what is wrong with it."""
+    whole = History(saver, "ada").export()
+    wrong: dict[str, Any] = {}
+    for name, change in {
+        "thread": lambda d: d.pop("thread"), "no name": lambda d: d.update(thread=""), "ns": lambda d: d.pop("ns"),
+        "no steps": lambda d: d.update(steps=[]), "steps": lambda d: d.update(steps={}),
+        "writes": lambda d: d["steps"][3].pop("writes"), "parent": lambda d: d["steps"][3].update(parent="x"),
+        "id": lambda d: d["steps"][3].pop("id"), "texts": lambda d: d.update(steps=["x"]),
+        "version": lambda d: d.update(version=99),
+    }.items():  # fmt: skip
+        wrong[name] = json.loads(whole)
+        change(wrong[name])
+    file = tmp_path / "wrong.json"
+    for text in (*(json.dumps(one).encode() for one in wrong.values()), b"[]", b"{", b'"\xff"'):
+        file.write_bytes(text)
+        code, out, told = shell("import", "wrong.json", "--db", "new.db")
+        assert (code, out, told.startswith("graph-agent: wrong.json: ")) == (1, "", True), told
+        assert not (tmp_path / "new.db").exists()
+    for document in wrong.values():
+        with pytest.raises(HistoryError):
+            import_thread(saver, document, thread="eva")
+    with pytest.raises(HistoryError, match="no JSON"):
+        import_thread(saver, "{")
+    assert [one.thread for one in saver.threads()] == ["ada-2", "ada"]
 
 
 def test_a_secret_is_left_out_unless_it_is_wanted(shell: Shell, tmp_path: Path) -> None:
