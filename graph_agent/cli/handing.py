@@ -33,7 +33,7 @@ def export(
     else:
         text = history.export(to, redact=redact, step=step.number)
     if out is None:
-        print(text, end="" if text.endswith("\n") else "\n")
+        print(text.removesuffix("\n"))
     else:
         _save(text, out, force=force)
     if redact:

@@ -25,6 +25,7 @@ from tests.conftest import reopen
 from tests.graph_agent.test_cli import Shell, rows, shell
 
 ROOT = Path(__file__).parents[2]
+LONG = "t" * 100  # 300 lines with it are more than a pipe and its reader hold
 
 
 @contextmanager
@@ -130,19 +131,19 @@ def test_ctrl_c(url: str, saver: Saver, tmp_path: Path) -> None:
         assert (run.returncode, err) == (130, "")
 
 
-@pytest.mark.parametrize("command", [("tail", "-f"), ("log", "t"), ("log", "t", "--json"), ("export", "t")])
+@pytest.mark.parametrize("command", [("tail", "-f", "-n", "300"), ("log", LONG), ("log", LONG, "--json"), ("export", LONG)], ids=lambda one: one[0])  # fmt: skip
 def test_a_reader_that_goes_away(url: str, saver: Saver, tmp_path: Path, command: tuple[str, ...]) -> None:
     """As `| head` does it: no error, no word."""
-    loop(saver).invoke({"until": 300, "n": 0}, config())
+    loop(saver).invoke({"until": 300, "n": 0}, config(LONG))
     run = subprocess.Popen(
         [sys.executable, "-m", "graph_agent", *command, "--db", url], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}, pipesize=4_096,
     )  # fmt: skip
     assert run.stdout
     assert run.stderr
     run.stdout.readline()
     run.stdout.close()
-    loop(saver).invoke({"until": 302, "n": 300}, config())
+    loop(saver).invoke({"until": 302, "n": 300}, config(LONG))
     err = run.stderr.read()
     run.stderr.close()
     assert (run.wait(), err) == (0, "")

@@ -18,7 +18,6 @@ from checkpointers import History, Keep, SqliteSaver, import_thread
 from checkpointers.errors import HistoryError
 from checkpointers.patching import applied
 from checkpointers.plain import as_json
-from checkpointers.upkeep import Upkeep
 from graph_agent import Agent, tool
 from graph_agent.history import Timeline
 from graph_agent.testing import ScriptedModel, calls
@@ -413,8 +412,3 @@ def test_migrations_are_planned_first(shell: Shell, url: str, monkeypatch: pytes
     assert json.loads(shell("migrate", "--db", url, "--json", "--yes")[1])["data"]["version"] == 3
     assert rows(shell("migrate", "--db", url)[1])[1:] == [["002", "there"], ["003", "there"]]
     assert shell("threads", "--db", url)[0] == 0
-
-
-def test_what_the_shell_calls_is_there_in_python() -> None:
-    """`steps(after=…)` is what tail stands on."""
-    assert "after" in Upkeep.steps.__kwdefaults__
