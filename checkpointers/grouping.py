@@ -2,7 +2,8 @@
 
 A superstep of one task is then one commit instead of two. Nothing is acknowledged before it is stored: `put_writes`
 returns when its rows are committed, by itself or with others. Parallel tasks do not wait for each other: whoever
-waits in vain commits at once, with all that wait on the same thread.
+waits in vain commits at once, with all that wait on the same thread. Where many threads share one interpreter a
+checkpoint may follow late now and then; a node is not given up for that, only when most of its waits are in vain.
 """
 
 from __future__ import annotations
@@ -14,18 +15,35 @@ from typing import Any, Final
 
 from checkpointers.operations.rows import SPECIAL_INDEX, NewWrites
 
-WINDOW_SECONDS: Final = 0.004
-LONGEST_PATIENCE: Final = 1_024
+WINDOW_SECONDS: Final = 0.01
+TRUST: Final = 2
+MOST_TRUST: Final = 8
+LONGEST_PAUSE: Final = 1_024
+MOST_HABITS: Final = 1_024
 Habit = tuple[str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Patience:
+    """How many waits in vain a habit may still have, how many turns it sits out, and how many it did the last time."""
+
+    trust: int = TRUST
+    sits_out: int = 0
+    pause: int = 4
 
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """Writes that are not committed yet."""
+    """Writes that are not committed yet; `taken` by whoever is about to."""
 
     new: NewWrites
     done: threading.Event = field(default_factory=threading.Event)
+    taken: bool = False
     error: BaseException | None = None
+
+    def was_taken(self, seconds: float) -> bool:
+        """Wait for somebody who commits these too; how long that commit then takes does not count."""
+        return self.done.wait(seconds) or self.taken
 
     def settle(self, error: BaseException | None = None) -> None:
         """Tell the waiting caller how it went."""
@@ -45,7 +63,7 @@ class Groups:
         """Start with nobody waiting; everybody is given a first chance."""
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Waiting]] = {}
-        self._skip: dict[Habit, tuple[int, int]] = {}
+        self._habits: dict[Habit, Patience] = {}
         self._delta: set[str] = set()
 
     def join(self, waiting: Waiting) -> None:
@@ -56,32 +74,38 @@ class Groups:
     def take(self, thread: str) -> list[Waiting]:
         """Take everybody who waits on a thread: the caller commits them."""
         with self._lock:
-            return self._waiting.pop(thread, [])
+            taken = self._waiting.pop(thread, [])
+            for waiting in taken:
+                waiting.taken = True
+            return taken
 
     def worth_waiting(self, new: NewWrites) -> bool:
         """Tell whether a checkpoint is likely to follow at once; special writes are never kept waiting."""
         if any(channel in SPECIAL_INDEX or channel in self._delta for channel, _ in new.writes):
             return False
         with self._lock:
-            left, last = self._skip.get(_habit(new), (0, 0))
-            if left:
-                self._skip[_habit(new)] = left - 1, last
-            return not left
+            found = self._habits.get(_habit(new))
+            if found is None or not found.sits_out:
+                return True
+            found.sits_out -= 1
+            return False
 
     def see(self, metadata: Mapping[str, Any]) -> None:
         """Learn which channels are DeltaChannels: LangGraph puts no checkpoint before their writes are stored."""
         self._delta.update(metadata.get("counters_since_delta_snapshot") or ())
 
     def learn(self, new: NewWrites, *, joined: bool) -> None:
-        """Remember how the wait went: after one in vain, the next ones are longer and longer apart."""
+        """Remember how the wait went: after too many in vain, the next ones are longer and longer apart."""
         with self._lock:
-            if len(self._skip) > LONGEST_PATIENCE:
-                self._skip.clear()
+            if len(self._habits) > MOST_HABITS:
+                self._habits.clear()
+            found = self._habits.setdefault(_habit(new), Patience())
             if joined:
-                self._skip.pop(_habit(new), None)
+                found.trust, found.pause = min(MOST_TRUST, found.trust + 1), 4
+            elif found.trust > 1:
+                found.trust -= 1
             else:
-                pause = min(LONGEST_PATIENCE, 4 * self._skip.get(_habit(new), (0, 4))[1])
-                self._skip[_habit(new)] = pause, pause
+                found.pause = found.sits_out = min(LONGEST_PAUSE, 4 * found.pause)
 
 
 def _habit(new: NewWrites) -> Habit:

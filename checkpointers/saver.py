@@ -189,11 +189,11 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         waiting = Waiting(new)
         self._groups.join(waiting)
         if self._groups.worth_waiting(new):
-            self._groups.learn(new, joined=waiting.done.wait(WINDOW_SECONDS))
-        if not waiting.done.is_set():
+            self._groups.learn(new, joined=waiting.was_taken(WINDOW_SECONDS))
+        if not waiting.taken:
             with self._memory.hold(new.place.thread) as memory:
                 self._commit(memory, self._groups.take(new.place.thread))
-            waiting.done.wait()
+        waiting.done.wait()
         waiting.result()
 
     def _commit(self, memory: ThreadMemory, group: Sequence[Waiting]) -> None:

@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from checkpointers import HeadMovedError, Saver, open_saver
+from checkpointers.grouping import Groups, Waiting
+from checkpointers.operations.common import Place
+from checkpointers.operations.rows import NewWrites
+from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import State, config, loop
 from tests.checkpointers.test_storage import put, values
 from tests.conftest import reopen
@@ -145,6 +149,36 @@ def test_a_superstep_of_one_task_is_one_commit(saver: Saver, monkeypatch: pytest
     assert (_stamp(saver) - before) / 51 < 1.7
 
 
+def test_a_slow_commit_is_no_wait_in_vain() -> None:
+    """What counts is that somebody took the writes along to be stored, not how long storing them took."""
+    groups, waiting = Groups(), Waiting(NewWrites(Place("t", "", "c"), [("x", 1)], "task", ""))
+    groups.join(waiting)
+    assert not waiting.was_taken(0)
+    assert groups.take("t") == [waiting]
+    assert waiting.was_taken(0)
+    assert not waiting.done.is_set()
+
+
+def test_a_few_waits_in_vain_do_not_end_waiting() -> None:
+    """A node is given up when most of its waits are in vain, and tried again later and later, until one is not."""
+    groups, new = Groups(), NewWrites(Place("t", "", "c"), [("x", 1)], "task", "")
+
+    def turns(outcomes: str) -> str:
+        told = ""
+        for outcome in outcomes:
+            worth = groups.worth_waiting(new)
+            told += "w" if worth else "."
+            if worth:
+                groups.learn(new, joined=outcome == "j")
+        return told
+
+    assert turns("jvjjvjvj") == "w" * 8
+    assert turns("v" * 40).count("w") <= 8
+    assert turns("v" * 200).count("w") <= 4
+    assert "w" in turns("j" * 1_025)
+    assert turns("jjvjj") == "w" * 5
+
+
 def test_writes_alone_do_not_wait_long(saver: Saver) -> None:
     """Whoever waits in vain commits by itself, and stops waiting after a while."""
     place = put(saver, {"x": 1})
@@ -199,8 +233,6 @@ def test_interleaved_runs_of_many_threads_in_one_loop(saver: Saver, schema: Any)
 
 def test_readers_do_not_wait_for_each_other(saver: Saver) -> None:
     """Issue 9: four reads are under way at once; each is held until all four have begun."""
-    from checkpointers.testing import FaultyDatabase
-
     put(saver, {"x": 1})
     barrier = threading.Barrier(4)
     begun: set[int] = set()
