@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import enum
+import pickle
 import re
 import subprocess
 import sys
@@ -16,7 +18,17 @@ import ormsgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
@@ -276,6 +288,54 @@ def test_a_schema_that_changed_is_an_error_of_its_type() -> None:
     renamed = type("Customer", (BaseModel,), {"__module__": gadgets.__name__, "__annotations__": {"name": int}})
     with pytest.raises(RebuildError, match=r"gadgets\.Customer does not take its stored data"):
         StrictSerializer([renamed, gadgets.Mood]).loads_typed(old)
+
+
+CALL = {"name": "look", "args": {"at": [1]}, "id": "c", "type": "tool_call"}
+USAGE = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}
+MESSAGES: list[BaseMessage] = [
+    HumanMessage("hello", id="h", name="Ada"),
+    HumanMessage([{"type": "text", "text": "hello"}, "more"], more={"undeclared": [1]}),
+    AIMessage("", tool_calls=[CALL], usage_metadata=USAGE, response_metadata={"model": "m"}, id="a"),
+    AIMessage("", invalid_tool_calls=[{"name": "look", "args": "{", "id": "c", "error": "cut", "type": "invalid_tool_call"}]),
+    AIMessageChunk("", tool_call_chunks=[{"name": "look", "args": '{"at": [1', "id": "c", "index": 0, "type": "tool_call_chunk"}]),
+    ToolMessage("found", tool_call_id="c", artifact={"rows": [1, None]}, status="error"),
+    SystemMessage("be brief", additional_kwargs={"cache": True}),
+    ChatMessage("hello", role="critic"),
+    FunctionMessage("found", name="look"),
+    RemoveMessage("h"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_made_of_its_fields_as_langgraph_makes_it(message: BaseMessage) -> None:
+    """The same object in every respect, and one that can be used as any other."""
+    stored = PLAIN.dumps_typed(message)
+    ours, theirs = PLAIN.loads_typed(stored), JsonPlusSerializer().loads_typed(stored)
+    assert ours == message
+    for name in ("__class__", "__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert copy.deepcopy(ours) == ours.model_copy() == pickle.loads(pickle.dumps(ours)) == message  # noqa: S301
+    ours.content, ours.odd = "changed", 1  # type: ignore[attr-defined]  # messages take undeclared fields
+    assert ours.model_fields_set >= {"content", "odd"}
+    assert PLAIN.loads_typed(stored).content == message.content
+
+
+def test_a_message_of_another_release_is_validated() -> None:
+    """One that lacks a field of today gets it from its class, and one with more keeps it."""
+    fields = HumanMessage("hello", id="h").model_dump()
+    del fields["response_metadata"]
+    for change in ({}, {"later": 1}):
+        parts = ("langchain_core.messages.human", "HumanMessage", {**fields, **change}, "model_validate_json")
+        raw = ormsgpack.packb(ormsgpack.Ext(5, ormsgpack.packb(parts)))
+        assert PLAIN.loads_typed(("msgpack", raw)) == HumanMessage("hello", id="h", **change)
+
+
+def test_a_message_changed_in_place_is_not_made_another() -> None:
+    """What validators would add or turn into something else is not what was written."""
+    message = AIMessage("", id="a")
+    message.tool_calls, message.id = [{"name": "look", "args": {}, "id": None, "note": "odd"}], 5  # type: ignore[list-item,assignment,typeddict-unknown-key]
+    back = PLAIN.loads_typed(PLAIN.dumps_typed(message))
+    assert (back.tool_calls, back.id) == ([{"name": "look", "args": {}, "id": None, "note": "odd"}], 5)
 
 
 def test_a_message_changed_into_something_invalid_comes_back() -> None:
