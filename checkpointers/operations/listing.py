@@ -72,15 +72,15 @@ def page(
             yield from _see_all(thread)
         rows = yield _below(thread, query, at, size)
         _see_rows(thread, query, rows, first=at.step == _HIGHEST)
-        chosen = [row for row in rows if _matches(thread, row, query.filter)][:limit]
+        matching = [row for row in rows if _matches(thread, row, query.filter)]
+        chosen = matching[:limit]
         found = yield from load(tools, thread, chosen)
         if not query.filter:
             yield from _see_parents(thread, [one.record for one in found], at.step)
         following: Cursor | None
-        if len(chosen) == limit:
-            following = replace(at, step=chosen[-1][STEP], listed=at.listed + len(found))
-        elif len(rows) == size:
-            following = replace(at, step=rows[-1][STEP])
+        if len(rows) == size or len(matching) > limit:
+            last = chosen if len(matching) >= limit else rows
+            following = replace(at, step=last[-1][STEP], listed=at.listed + len(found))
         else:
             if whole:
                 all_there(thread, range(at.listed + len(found)))

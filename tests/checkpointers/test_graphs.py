@@ -10,6 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, Overwrite
 
 from checkpointers import Saver
+from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
 from tests.checkpointers.wild import difference
 from tests.conftest import reopen
@@ -149,6 +150,18 @@ def test_listing_all_threads(saver: Saver) -> None:
     middle = found[1].config
     assert len(list(saver.list(config("b", checkpoint_ns=""), before=middle))) == 2
     assert all(t.checkpoint["id"] < middle["configurable"]["checkpoint_id"] for t in saver.list(None, before=middle))
+
+
+def test_a_search_ends_where_all_was_seen(saver: Saver) -> None:
+    """The one checkpoint that a filter finds is read, and the thread is not gone through once more for another."""
+    loop(saver).invoke({"until": 9, "n": 0}, config())
+    for wanted, found in ({"step": 3}, [3]), ({"source": "loop"}, list(range(9, -1, -1))), ({"source": "no"}, []):
+        looks: list[Any] = []
+        watched = FaultyDatabase(saver.database, lambda number, request: looks.append(str(request)))  # noqa: B023
+        listed = list(type(saver)(watched).list(config(), filter=wanted))
+        assert [one.metadata["step"] for one in listed] == found
+        if len(found) < 2:
+            assert sum("ORDER BY step" in look for look in looks) == 1
 
 
 def test_listing_without_a_namespace(saver: Saver) -> None:
