@@ -6,8 +6,6 @@ says nothing about another's. A squeezed blob starts with one byte that names ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
@@ -62,28 +60,26 @@ _idle: Final[list[_Engines]] = []
 _LARGE: Final = 16_384
 
 
-@contextmanager
-def _engines() -> Iterator[_Engines]:
+def _lent() -> _Engines:
     """Lend engines that no other thread uses; LangGraph starts new threads for every run, so not one set each."""
     try:
-        engines = _idle.pop()
+        return _idle.pop()
     except IndexError:
-        engines = _Engines()
-    try:
-        yield engines
-    finally:
-        _idle.append(engines)
+        return _Engines()
 
 
 def squeeze(raw: bytes) -> bytes:
     """Give the smallest form known of these bytes."""
     if len(raw) < WORTH_TRYING:
         return PLAIN + raw
-    with _engines() as engines:
+    engines = _lent()
+    try:
         if len(raw) > _LARGE:
             small = ZSTD + engines.plain.compress(raw)
         else:
             small = ZSTD_MESSAGES + engines.messages.compress(raw)
+    finally:
+        _idle.append(engines)
     return small if len(small) <= len(raw) else PLAIN + raw
 
 
@@ -92,17 +88,19 @@ def unsqueeze(blob: bytes) -> bytes:
     marker = blob[:1]
     if marker == PLAIN:
         return blob[1:]
-    with _engines() as engines:
+    engines = _lent()
+    try:
         engine = {ZSTD: engines.from_plain, ZSTD_MESSAGES: engines.from_messages}.get(marker)
         if engine is None:
             msg = f"unknown compression marker {marker!r}"
             raise ValueError(msg)
-        try:
-            _check_size(blob[1:])
-            raw: bytes = engine.decompress(blob[1:])
-        except zstandard.ZstdError as error:
-            msg = f"damaged compressed data ({error})"
-            raise ValueError(msg) from error
+        _check_size(blob[1:])
+        raw: bytes = engine.decompress(blob[1:])
+    except zstandard.ZstdError as error:
+        msg = f"damaged compressed data ({error})"
+        raise ValueError(msg) from error
+    finally:
+        _idle.append(engines)
     return raw
 
 

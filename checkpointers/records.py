@@ -101,18 +101,13 @@ class Names:
 
     def missing(self, texts: Iterable[str]) -> list[str]:
         """Give the names that have no key yet as far as is known here."""
-        return [text for text in dict.fromkeys(texts) if text not in self.keys]
+        return sorted(set(texts).difference(self.keys))
 
 
-def names_in(record: Record) -> Iterable[str]:
+def names_in(record: Record) -> set[str]:
     """Give every name that packing this record needs a key for."""
-    yield from record.versions
-    yield from record.refs
-    yield from record.seen
-    for versions in record.seen.values():
-        yield from versions
-    yield from record.updated or ()
-    yield from record.bases
+    seen = record.seen.values()
+    return set().union(record.versions, record.refs, record.seen, *seen, record.updated or (), record.bases)
 
 
 def pack_record(record: Record, names: Names) -> bytes:

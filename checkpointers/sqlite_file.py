@@ -73,11 +73,7 @@ class SqliteDatabase(Database):
     def run(self, operation: Operation[T]) -> T:
         """Answer reads from a reading connection and each write in a transaction of its own."""
         with self._told():
-            return self._unmoved(lambda: self._run(operation))
-
-    def _run(self, operation: Operation[T]) -> T:
-        with self._reader() as connection:
-            return drive(operation(), lambda request: self._answer(connection, request))
+            return self._unmoved(lambda: drive(operation(), self._answer))
 
     def read(self, operation: Operation[T]) -> T:
         """Read from one snapshot."""
@@ -223,14 +219,15 @@ class SqliteDatabase(Database):
             raise StorageError(self.place, "the saver is closed", hint="open it again")
         return self._writer
 
-    def _answer(self, reader: sqlite3.Connection, request: Request) -> Rows:
+    def _answer(self, request: Request) -> Rows:
         if isinstance(request, Append):
             with self._lock:
                 return _append(self._open_writer(), request)
         if isinstance(request, Many) and request.writes:
             with self._lock, _transaction(self._open_writer(), "IMMEDIATE"):
                 return _execute(self._writer, request)
-        return _execute(reader, request)
+        with self._reader() as connection:
+            return _execute(connection, request)
 
     def _migrate(self) -> None:
         known = migrations(self.dialect)
