@@ -10,7 +10,7 @@ WORKERS ?= 2
 .PHONY: demo test fast lint types bench proofs crash clean
 
 demo: $(READY)
-	$(BIN)/python -m graph_agent.demo
+	$(BIN)/graph-agent demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS)
@@ -43,6 +43,7 @@ clean:
 
 $(READY): constraints.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed; set PYTHON=/path/to/python3"; exit 1; }
+	@echo "making $(VENV) from the versions in constraints.txt: some minutes at most, once"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -10,127 +10,48 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
-from checkpointers import SqliteSaver
-from checkpointers.reader import open_reader
-from graph_agent.agent import Agent
 from graph_agent.events import Asked, Event, Finished
-from graph_agent.models import Model
+from graph_agent.job import (
+    DB,
+    GOAL,
+    LEASE,
+    RULE,
+    SIZES,
+    THREAD,
+    agent_for,
+    deleted,
+    furnish,
+    model_for,
+    on_record,
+    script,
+)
 from graph_agent.nodes.act import DONE
-from graph_agent.patch import Patch
 from graph_agent.run import Run
-from graph_agent.settings import KEYS, MODEL, database, model_name
-from graph_agent.testing import ScriptedModel, calls
-from graph_agent.tools import NOT_DONE, NotDone, tool
+from graph_agent.settings import KEYS, MODEL, model_name
 
-GOAL: Final = "I'm out of disk space. Fix it."
-RULE: Final = "never delete anybody's work"
-SIZES: Final = {"cache.bin": 900_000, "old.log": 400_000, "thesis.txt": 2_000}
-THREAD: Final = "disk"
-DB: Final = "agent.db"
-LEASE: Final = 3.0
-PATIENCE: Final = 10.0
 ROUNDS: Final = 6
-LINES: Final = 16
-
-
-def furnish(folder: Path) -> None:
-    """Make the files that take the room."""
-    (folder / "files").mkdir(parents=True)
-    for file, size in SIZES.items():
-        (folder / "files" / file).write_bytes(b"x" * size)
-
-
-def agent_for(folder: Path, model: Any, *, saver: Any = None, dies: bool = False) -> Agent:
-    """Make the agent; `dies` makes a deletion the end of the process, before it could say that it is done."""
-    files = folder / "files"
-
-    @tool(risk="read_only")
-    def measure() -> tuple[str, Patch]:
-        """Measure the files of the folder, the largest first."""
-        found = sorted(files.glob("*"), key=lambda file: -file.stat().st_size)
-        text = "\n".join(f"{file.name} {file.stat().st_size:,} bytes" for file in found)
-        return text, Patch().flag("thesis.txt looks like somebody's work", name="precious")
-
-    def looked(key: str, args: dict[str, Any]) -> str | NotDone:
-        """Find out whether a deletion that was cut off was made."""
-        del key
-        return NOT_DONE if (files / args["name"]).exists() else f"deleted {args['name']}"
-
-    @tool(risk="irreversible", once_per=("name",), probe=looked)
-    def delete(name: str) -> str:
-        """Delete a file of the folder for good."""
-        last = dies and _is_the_first(folder)
-        if last:
-            _wait_for_the_other(folder)
-        (files / name).unlink()
-        with (folder / "deleted.log").open("a") as lines:
-            lines.write(f"{name}\n")
-        if last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return f"deleted {name}"
-
-    kept = saver or SqliteSaver.open(folder / DB)
-    return Agent(model, tools=[measure, delete], saver=kept, lease_ttl=LEASE)
-
-
-def _is_the_first(folder: Path) -> bool:
-    """Let the first deletion that comes be the one that is cut off; give whether this is it."""
-    try:
-        (folder / "dying").touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _wait_for_the_other(folder: Path) -> None:
-    """Wait until another deletion is on record, if there is another one."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        with open_reader(database(str(folder / DB))) as reader:
-            found = reader.ledger.entries(THREAD)
-        if any(one.status == "done" for one in found) or (len(found) == 1 and until - time.monotonic() < PATIENCE - 1):
-            return
-        time.sleep(0.01)
-
-
-def script() -> ScriptedModel:
-    """Give the model of the demo, which knows its lines."""
-    return ScriptedModel(
-        plan=[["Find the large files", "Delete what nobody needs"]],
-        act=[
-            calls(("measure", {})),
-            "cache.bin and old.log take nearly all of it.",
-            calls(("delete", {"name": "cache.bin"}), ("delete", {"name": "old.log"})),
-            "Both are gone.",
-        ],
-        answer=["I deleted cache.bin and old.log: 1.3 MB are free again. thesis.txt was not touched."],
-    )
-
-
-def model_for() -> Any:
-    """Take the model that is set from outside, else the script."""
-    name = model_name()
-    return Model(name).chat if name else script()
+LINES: Final = 18
+TRIES: Final = 3
+INTERRUPTED: Final = 130
+QUESTION: Final = "question"
+NOBODY: Final = "Nobody is here who could say. Decide by yourself, within the constraints."
 
 
 def tell(event: Event) -> None:
     """Say in a line what happens."""
     if isinstance(event, Finished) and event.node == "tool":
         for call in event.patch.get("calls", ()):
-            rule = call.get("rule", "")
-            first, *more = str(call.get("result") or call["status"]).splitlines()
-            print(f"  · {first}{(more and ' …') or ''}{rule and f': {rule}'}", flush=True)
+            result = ", ".join(str(call.get("result") or call["status"]).splitlines())
+            print(f"  · {result}", *([f"({call['rule']})"] if call.get("rule") else []), flush=True)
     elif isinstance(event, Finished) and event.node in ("plan", "act") and event.patch.get("decisions"):
         last = event.patch["decisions"][-1]
         print(f"  {event.node}: {last['why'] if last['chose'] == DONE else last['chose']}", flush=True)
@@ -146,14 +67,18 @@ def begin(folder: Path) -> None:
     agent.saver.close()
 
 
-def go_on(folder: Path, *, dies: bool) -> None:
-    """Approve what is asked, as the person at the keyboard, and go on, unless it is the time to die.
+def go_on(folder: Path, *, dies: bool, words: str) -> None:
+    """Approve what is asked, or answer it with words, as the person at the keyboard, and go on; or die on the way.
 
     A process that died has its thread until its lease is over: that is waited for.
     """
     agent = agent_for(folder, model_for(), dies=dies)
-    approved = [review.id for review in agent.state(THREAD).reviews]
-    for event in agent.stream_resume(THREAD, approve=approved, by="you", if_busy="enqueue"):
+    asked = agent.state(THREAD).reviews
+    answers: dict[str, Any] = {
+        "approve": [one.id for one in asked if one.kind != QUESTION],
+        "respond": {one.id: words for one in asked if one.kind == QUESTION},
+    }
+    for event in agent.stream_resume(THREAD, **answers, by="you", if_busy="enqueue"):
         tell(event)
     agent.saver.close()
 
@@ -173,25 +98,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="play in this new folder, and leave it there")
     parser.add_argument("--part", choices=["begin", "die", "end"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--words", default=NOBODY, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # the parts write in their order, into a pipe too
     if given.part and not given.folder:
         parser.error("a part is played in a --folder")
     if given.part:
-        begin(given.folder) if given.part == "begin" else go_on(given.folder, dies=given.part == "die")
+        if given.part == "begin":
+            begin(given.folder)
+        else:
+            go_on(given.folder, dies=given.part == "die", words=given.words)
         return 0
     if given.keep and (problem := _unfit(given.keep)):
         parser.error(f"{given.keep} {problem}; name a folder that is not there yet")
     kept = nullcontext(str(given.keep)) if given.keep else tempfile.TemporaryDirectory(prefix="graph-agent-demo-")
-    with kept as name:
-        done = play(Path(name), ask=not given.yes and sys.stdin.isatty())
-    where = (
-        f"--db {given.keep / DB}: all of it is still there"
-        if given.keep
-        else "--keep FOLDER leaves all of it to look at"
-    )
-    print(f"\n({where})")
+    try:
+        with kept as name:
+            done = play(Path(name), ask=not given.yes and sys.stdin.isatty())
+    except KeyboardInterrupt:
+        print("\n\ninterrupted; whatever ran was killed", file=sys.stderr)
+        done = INTERRUPTED
+    if given.keep:
+        print(f"\n(all of it is still there: graph-agent log {THREAD} --db {given.keep / DB})")
+    elif done != INTERRUPTED:
+        print("\n(its folder is gone; graph-agent demo --keep FOLDER leaves it there, to look around)")
     return done
 
 
@@ -208,26 +139,29 @@ def play(folder: Path, *, ask: bool) -> int:
     """Play the demo in a folder; it went well if the thread ended and nothing was deleted twice."""
     furnish(folder)
     print(f"model: {_model_told()}")
-    print(f'\n"{GOAL}"', f"(and: {RULE})")
+    print(f'\nyou: "{GOAL}" (and: {RULE})\n')
     if part(folder, "begin"):
         print("\nit could not begin; what is wrong is said above", file=sys.stderr)
         return 1
-    run, killed = stands(folder), 0
+    run, killed = stands(folder), False
     for _ in range(ROUNDS):
         if not run.reviews:
             break
-        if ask and input("\ngo ahead? [y/N] ").strip().lower() not in ("y", "yes"):
+        print(f"\nIts process has ended; the thread {THREAD!r} waits in a database, for as long as it takes.")
+        if not killed and any(review.kind != QUESTION for review in run.reviews):
+            print("The next process goes on, and is killed in the middle, on purpose.")
+        words = _answered(run) if ask else NOBODY
+        if not words:
             print(f"nothing more is done; the thread waits: {run}")
             return 0
-        if not ask:
-            print("  (approved: nobody sits at a terminal, or --yes)")
-        killed = killed or _killed(folder)
-        part(folder, "end")
+        print(*(["(nobody sits at a terminal, or --yes: go ahead)"] if not ask else []), "", sep="\n")
+        killed = killed or _killed(folder, words)
+        if killed:
+            part(folder, "end", words)
         run = stands(folder)
-    print(f"\n{run}\n\nanswer: {run.answer}")
+    print(f"\n{THREAD}: done. {run.answer}" if run.status == "done" else f"\n{run}")
     told(folder, run)
-    done = (folder / "deleted.log").read_text().split() if (folder / "deleted.log").exists() else []
-    left = sorted(file.name for file in folder.glob("files/*"))
+    done, left = deleted(folder), sorted(file.name for file in folder.glob("files/*"))
     print(f"\ndeleted, each once: {', '.join(sorted(done))}; left: {', '.join(left)}")
     return 0 if run.status == "done" and len(done) == len(set(done)) == len(SIZES) - len(left) else 1
 
@@ -240,32 +174,57 @@ def _model_told() -> str:
     return name if os.environ.get(MODEL) else f"{name}, since {keys[0]} is set (without it, a script)"
 
 
-def _killed(folder: Path) -> int:
-    """Go on until the process dies, and say so."""
-    died = part(folder, "die")
-    how = signal.Signals(-died).name if died < 0 else f"exit {died}"
-    print(f"\n  the process died ({how}); another one takes the thread up when its lease of {LEASE:g} s is over:\n")
-    return died
+def _answered(run: Run) -> str:
+    """Ask the person at the keyboard; what is no answer is asked again, and silence is a no."""
+    try:
+        if any(review.kind == QUESTION for review in run.reviews):
+            return input("your answer: ").strip()
+        for _ in range(TRIES):
+            said = input("go ahead? [y/N] ").strip().lower()
+            if said in ("y", "yes", "n", "no", ""):
+                return NOBODY if said.startswith("y") else ""
+    except EOFError:
+        print()
+    return ""
 
 
-def part(folder: Path, name: str) -> int:
-    """Run one part in a new process."""
-    command = [sys.executable, "-m", "graph_agent.demo", "--part", name, "--folder", str(folder)]
-    return subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode  # noqa: S603  our own module
+def _killed(folder: Path, words: str) -> bool:
+    """Go on until the process dies, and say what it left behind; give whether it was killed."""
+    died = part(folder, "die", words)
+    if died >= 0:
+        return False
+    done = [name for name, status in on_record(folder).items() if status == "done"]
+    print(f"\nKilled (SIGKILL). Deleted: {', '.join(sorted(deleted(folder)))}. On record: {', '.join(done) or 'none'}.")
+    print(f"A third process takes the thread up by its name, when the lease of the dead one is over ({LEASE:g} s):\n")
+    return True
+
+
+def part(folder: Path, name: str, words: str = NOBODY) -> int:
+    """Run one part in a new process, out of reach of the keyboard: who is interrupted here kills it."""
+    command = [sys.executable, "-m", "graph_agent.demo", "--part", name, "--folder", str(folder), f"--words={words}"]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603  ours
+    return done.returncode
 
 
 def told(folder: Path, run: Run) -> None:
     """Show what is on record of it, with the commands that anybody would use."""
     chosen = next((one for one in run.state.get("decisions", ()) if "delete" in one["chose"]), None)
     step = next((f"{THREAD}@{one}" for one in _steps_of(folder, chosen)), f"{THREAD}@-1")
-    for words in (["log", THREAD], ["ledger", THREAD], ["blame", THREAD, "answer"], ["context", step]):
-        command = [sys.executable, "-m", "graph_agent", *words, "--db", str(folder / DB)]
-        print(f"\n$ graph-agent {' '.join(words)}")
-        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  our own module
-        lines = _in_columns((done.stdout or done.stderr).splitlines())
-        print(*(f"  {line[:150]}" for line in lines[:LINES]), sep="\n")
-        if len(lines) > LINES:
-            print(f"  … {len(lines) - LINES} more lines")
+    print("\nWhat happened, read from that database by anybody, at any later time:")
+    _show(folder, "log", THREAD)
+    _show(folder, "ledger", THREAD)
+    _show(folder, "blame", THREAD, "answer")
+    _show(folder, "context", step, last=True)
+
+
+def _show(folder: Path, *words: str, last: bool = False) -> None:
+    """Run a command on the demo's database and print what it says: its first lines, or its last."""
+    command = [sys.executable, "-m", "graph_agent", *words, "--db", str(folder / DB)]
+    print(f"\n$ graph-agent {' '.join(words)}")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  our own module
+    lines = [f"  {line[:150]}" for line in _in_columns((done.stdout or done.stderr).splitlines())]
+    more = [f"  … {len(lines) - LINES} more lines"] if len(lines) > LINES else []
+    print(*([*more, *lines[-LINES:]] if last else [*lines[:LINES], *more]), sep="\n")
 
 
 def _in_columns(lines: list[str]) -> list[str]:

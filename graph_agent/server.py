@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any, Final
 
 from graph_agent.agent import Agent
-from graph_agent.demo import agent_for, furnish, model_for
+from graph_agent.job import agent_for, furnish, model_for
 from graph_agent.settings import APP, agent_named, database
 
 _LOCK: Final = Lock()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ import pytest
 from tests.graph_agent.openai_server import OpenAIServer, Reply, Request, answer, calls, structured
 
 ROOT = Path(__file__).parent.parent.parent
+FOUND = "(its probe found that it was done)"
+ANSWER = "I deleted cache.bin and old.log: 1.3 MB are free again. thesis.txt was not touched."
 UNSET = dict.fromkeys(("GRAPH_AGENT_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL"), "")
 
 
@@ -27,24 +32,19 @@ def played(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def parts(told: str) -> tuple[list[str], list[str], str]:
-    """Give what was done before and after the process died, and what is told in the end."""
-    before, after = told.split("the process died (SIGKILL)")
-    rest, _, end = after.partition("$ graph-agent")
-    first, second = ([line for line in text.splitlines() if "· deleted" in line] for text in (before, rest))
-    return first, second, end
-
-
 def test_the_demo_loses_nothing() -> None:
     """Killed between an effect and its record, it goes on in another process, and deletes each file once."""
     told = played()
-    (first,), (second,), end = parts(told)
-    assert {first.split(":")[0], second.split(":")[0]} == {"  · deleted cache.bin", "  · deleted old.log"}
-    assert second.endswith("its probe found that it was done")
-    assert "disk: done" in told
-    assert "deleted, each once: cache.bin, old.log; left: thesis.txt\n" in told
-    for shown in ("disk@17", "2  done", "@17", "never delete anybody's work"):
-        assert shown in end
+    before, after = told.split("\nKilled (SIGKILL). Deleted: cache.bin, old.log. On record: ")
+    recorded, rest = after.split(".\n", 1)
+    (cut_off,) = {"cache.bin", "old.log"} - {recorded}
+    assert f"  · deleted {cut_off} {FOUND}\n" in rest
+    assert f"  · deleted {recorded}\n" in before or f"  · deleted {recorded} (not run again: " in rest
+    assert "  · cache.bin 900,000 bytes, old.log 400,000 bytes, thesis.txt 2,000 bytes\n" in before
+    assert rest.count(f"\ndisk: done. {ANSWER}\n") == told.count(ANSWER) == 1
+    assert "deleted, each once: cache.bin, old.log; left: thesis.txt\n" in rest
+    for shown in ("disk@17", "2  done", "@17", "never delete anybody's work", "old.log 400,000 bytes\n"):
+        assert shown in rest.partition("$ graph-agent")[2]
 
 
 def test_a_served_model_plays_it_too(tmp_path: Path) -> None:
@@ -67,28 +67,93 @@ def test_a_served_model_plays_it_too(tmp_path: Path) -> None:
         )
         assert not server.failures
     assert told.startswith("model: openai:m\n")
-    assert "  · deleted old.log: its probe found that it was done" in told
+    assert f"  · deleted old.log {FOUND}" in told
     assert "deleted, each once: old.log; left: cache.bin, thesis.txt\n" in told
     assert sorted(file.name for file in (tmp_path / "kept" / "files").glob("*")) == ["cache.bin", "thesis.txt"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"), [("y", "deleted, each once: cache.bin, old.log"), ("n", "the thread waits")]
-)
-def test_a_person_decides(answer: str, said: str) -> None:
-    """On a terminal it asks before it goes on, and does nothing without a yes."""
-    main, end = pty.openpty()
+@contextmanager
+def at_a_terminal(*arguments: str, **environment: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Play it where somebody sits: give the keyboard, and the player."""
+    keyboard, end = pty.openpty()
     player = subprocess.Popen(
-        [sys.executable, "-m", "graph_agent.demo"], cwd=ROOT, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**os.environ, **UNSET},
+        [sys.executable, "-m", "graph_agent", "demo", *arguments], cwd=ROOT, stdin=end, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, env={**os.environ, **UNSET, **environment},
     )  # fmt: skip
     os.close(end)
-    os.write(main, f"{answer}\n".encode() * 3)
-    told, _ = player.communicate(timeout=60)
-    os.close(main)
+    try:
+        yield keyboard, player
+    finally:
+        player.kill()
+        player.wait()
+        os.close(keyboard)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("y\n", "deleted, each once: cache.bin, old.log"),
+        ("what?\nYES\n", "deleted, each once: cache.bin, old.log"),
+        ("n\n", "the thread waits"),
+        ("\n", "the thread waits"),
+        ("maybe\n" * 3, "the thread waits"),
+        ("\x04", "the thread waits"),
+    ],
+)
+def test_a_person_decides(typed: str, said: str) -> None:
+    """On a terminal it asks before it goes on, and does nothing without a yes."""
+    with at_a_terminal() as (keyboard, player):
+        os.write(keyboard, typed.encode())
+        told, _ = player.communicate(timeout=120)
     assert player.returncode == 0
-    assert said in told.decode()
-    assert ("SIGKILL" in told.decode()) is (answer == "y")
+    assert said in told
+    assert "Traceback" not in told
+    assert ("SIGKILL" in told) is ("yes" in typed.lower() or typed == "y\n")
+
+
+@pytest.mark.parametrize("when", ["you: ", "in the middle, on purpose"])
+def test_who_is_interrupted_says_so_in_a_line(tmp_path: Path, when: str) -> None:
+    """While a part runs, and while it asks: what ran is killed, nothing goes on, and no trace is shown."""
+    with at_a_terminal("--keep", str(tmp_path / "kept")) as (_, player):
+        seen = ""
+        while when not in seen:
+            seen += player.stdout.readline()
+        player.send_signal(signal.SIGINT)
+        told, _ = player.communicate(timeout=60)
+    assert player.returncode == 130
+    assert "interrupted; whatever ran was killed" in told
+    assert f"graph-agent log disk --db {tmp_path / 'kept' / 'agent.db'}" in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "kept" / "deleted.log").exists()
+
+
+def curious(request: Request) -> Reply:
+    """Ask which file may go before one is deleted."""
+    schema = json.dumps(request.get("response_format") or {})
+    if '"steps"' in schema:
+        return structured({"steps": [{"title": "Free some space"}]})
+    if "verdict" in schema:
+        return structured({"verdict": "continue", "why": ""})
+    said = json.dumps(request["messages"])
+    if "deleted old.log" in said:
+        return answer("old.log is gone.")
+    told = "the old one" in said or "Decide by yourself" in said
+    return calls(("delete", {"name": "old.log"})) if told else calls(("ask_user", {"question": "Which one may go?"}))
+
+
+def test_a_model_may_ask_before_it_acts() -> None:
+    """A question is answered with words, the person's or that nobody is here; a call that comes after it is asked about."""
+    with OpenAIServer(curious) as server:
+        told = played(OPENAI_BASE_URL=server.url, GRAPH_AGENT_MODEL="openai:m")
+        with at_a_terminal(OPENAI_BASE_URL=server.url, GRAPH_AGENT_MODEL="openai:m") as (keyboard, player):
+            os.write(keyboard, b"the old one\nn\n")
+            asked, _ = player.communicate(timeout=120)
+        assert not server.failures
+    assert "  ? Which one may go?" in told
+    assert "deleted, each once: old.log; left: cache.bin, thesis.txt\n" in told
+    assert '  ? delete({"name":"old.log"})' in asked
+    assert "the thread waits: disk: waiting" in asked
+    assert "SIGKILL" not in asked
 
 
 @pytest.mark.parametrize("there", ["a file", "a folder with something in it"])

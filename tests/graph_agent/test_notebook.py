@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.graph_agent.openai_server import OpenAIServer, answer, calls, structured
+from tests.test_documents import ran
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,11 +57,4 @@ def test_the_notebook_runs_inside_a_loop(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_other_examples_run(tmp_path: Path) -> None:
     """Every further Python block of the documentation runs, in order, without a model or a network."""
-    script_ = tmp_path / "doc.py"
-    script_.write_text("\n".join(blocks()[1:]))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script_)],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2_000:]
-    assert re.search(r"waits: r-\w+ delete", done.stdout)
+    ran(blocks()[1:], tmp_path / "empty", warnings="error")

@@ -21,8 +21,8 @@ import pytest
 from langgraph_sdk import get_client
 
 from checkpointers import SqliteSaver
-from graph_agent.demo import GOAL, SIZES, agent_for, furnish, script
 from graph_agent.history import Timeline
+from graph_agent.job import GOAL, SIZES, agent_for, furnish, script
 
 ROOT = Path(__file__).parent.parent.parent
 CLI = [sys.executable, "-m", "langgraph_cli"]
