@@ -7,27 +7,23 @@ machine and the day. Sections that are not named keep theirs. `--data` is for sl
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import re
 import sqlite3
-import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"
-RAW = HERE / "storage.json"
 PLOTS = HERE / "plots"
 SAVERS = ("sqlite", "postgres", "official-sqlite", "official-postgres", "keeps-nothing", "none")
 SECTIONS: dict[str, list[str]] = {
-    "storage": ["--n", "1", "10", "200", "1000", "--threads", "500", "--savers", *SAVERS, "--json", str(RAW)],
+    "storage": ["--n", "1", "10", "200", "1000", "--threads", "500", "--savers", *SAVERS],
     "listing": [],
     "history": [],
     "agent": ["--calls", "10", "100", "--repeat", "5"],
@@ -57,7 +53,7 @@ def measured(name: str, arguments: Sequence[str]) -> str:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     told = done.stdout.strip()
     told = told if "|---" in told else f"```text\n{told}\n```"
-    shown = " ".join(word for word in arguments if word not in ("--json", str(RAW)) and not word.startswith("/"))
+    shown = " ".join("DATA.json" if word.startswith("/") else word for word in arguments)
     return f"Measured {machine()}.\n\n    python -m benchmarks.{name} {shown}\n\n{told}"
 
 
@@ -69,6 +65,15 @@ def put(page: str, name: str, text: str) -> str:
     return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{text}\n\n{end}", page, flags=re.DOTALL)
 
 
+def points_of(page: str, schema: str) -> dict[str, list[tuple[int, float, float]]]:
+    """Read the table of the page: for each saver the turns of a thread, its MB on disk, and ms of its last supersteps."""
+    found: dict[str, list[tuple[int, float, float]]] = {saver: [] for saver in COLOURS}
+    row = re.compile(rf"(?m)^\| ([\w-]+) · {schema} N=(\d+) \| [\d.]+ \| ([\d.]+) \| [\d.]+ → ([\d.]+) ")
+    for saver, turns, size, step in row.findall(page):
+        found[saver].append((int(turns), float(size), float(step)))
+    return found
+
+
 def plot() -> None:
     """Draw how storage and steps grow with a thread: bytes on disk, and the time of its last steps."""
     import matplotlib as mpl
@@ -77,25 +82,18 @@ def plot() -> None:
     import matplotlib.pyplot as plt
 
     mpl.rcParams.update({"svg.hashsalt": "graph-agent", "font.size": 9, "svg.fonttype": "none"})
-    results: dict[str, list[dict[str, Any]]] = json.loads(RAW.read_text())
     PLOTS.mkdir(exist_ok=True)
     for schema in ("plain", "delta"):
         figure, panels = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-        for panel, field, unit, title in (
-            (panels[0], "bytes", 1e6, "MB on disk"), (panels[1], "last_quarter_ms", 1, "ms a superstep, last quarter"),
-        ):  # fmt: skip
-            for saver, colour in COLOURS.items():
-                points = sorted(
-                    (int(key.rpartition("=")[2]), statistics.median(run[field] for run in runs) / unit)
-                    for key, runs in results.items()
-                    if key.startswith(f"{saver} · {schema} N=")
-                )
+        for panel, field, title in ((panels[0], 1, "MB on disk"), (panels[1], 2, "ms a superstep, last quarter")):
+            for saver, points in points_of(RESULTS.read_text(), schema).items():
+                line = [(one[0], one[field]) for one in sorted(points)]
                 style = "--" if saver.startswith("official") else "-"
-                panel.plot(*zip(*points, strict=True), style, marker="o", markersize=3, color=colour, label=saver)
+                panel.plot(*zip(*line, strict=True), style, marker="o", markersize=3, color=COLOURS[saver], label=saver)
             panel.set(xscale="log", yscale="log", xlabel="turns of the thread (4 supersteps each)", title=title)
             panel.grid(visible=True, alpha=0.3)
         panels[0].legend(frameon=False)
-        figure.savefig(PLOTS / f"{schema}.svg", metadata={"Date": None})
+        figure.savefig(PLOTS / f"{schema}.svg", metadata={"Date": None}, facecolor="white")
         plt.close(figure)
 
 
@@ -110,7 +108,6 @@ def main() -> None:
         RESULTS.write_text(put(RESULTS.read_text(), name, measured(name, arguments)))
         if name == "storage":
             plot()
-            RAW.unlink()
 
 
 if __name__ == "__main__":
