@@ -1,9 +1,11 @@
-"""What is handed out: the wheel has all it needs, and works alone."""
+"""What is handed out: the wheel has all it needs, and works alone; the source has all that its tests need."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -12,15 +14,27 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel, without a network."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+def built(kind: str, folder: Path) -> Path:
+    """Build a wheel or a source archive, without a network."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = folder.glob("*.whl")
+    (found,) = folder.glob("graph_agent-*")
     return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel once."""
+    return built("wheel", tmp_path_factory.mktemp("dist"))
+
+
+def test_the_source_is_whole(tmp_path: Path) -> None:
+    """What is under version control is in the source archive: its tests, and all that they read."""
+    with tarfile.open(built("sdist", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    assert {"langgraph.json", "tests/test_wheel.py", "docs/cli.md", "constraints.txt", *listed} <= names
 
 
 def test_it_has_all_it_needs_and_nothing_else(wheel: Path) -> None:
@@ -40,7 +54,7 @@ def test_alone_it_plays_the_demo(wheel: Path, tmp_path: Path) -> None:
     """Unpacked beside what it depends on, away from the repository: the command runs, from the shell's door."""
     site, empty = tmp_path / "site", tmp_path / "empty"
     empty.mkdir()
-    zipfile.ZipFile(wheel).extractall(site)
+    shutil.unpack_archive(wheel, site, "zip")
     code = (
         "import graph_agent, sys; assert graph_agent.__file__.startswith(sys.argv[1]), graph_agent.__file__;"
         "from graph_agent.cli import main; sys.exit(main(['demo', '--yes']))"
