@@ -129,7 +129,7 @@ def driver() -> tuple[type[AESGCM], type[Exception]]:
         aead = import_module("cryptography.hazmat.primitives.ciphers.aead")
         return aead.AESGCM, import_module("cryptography.exceptions").InvalidTag
     except ImportError as error:
-        msg = f"encryption needs cryptography ({error}); install it with: pip install 'graph-agent[crypto]'"
+        msg = f"encryption needs cryptography ({error}); install it with: pip install cryptography"
         raise MissingDriverError(msg) from error
 
 

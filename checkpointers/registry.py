@@ -77,7 +77,7 @@ def _official_postgres(url: str, **options: Any) -> AnySaver:
     try:
         from checkpointers.official_postgres import OfficialPostgres  # noqa: PLC0415
     except ImportError as error:
-        msg = f"Postgres needs psycopg ({error}); install it with: pip install 'graph-agent[postgres]'"
+        msg = f"Postgres needs psycopg ({error}); install it with: pip install 'psycopg[binary,pool]'"
         raise MissingDriverError(msg) from error
     return OfficialPostgres.open(url.removeprefix("langgraph+"), **options)
 

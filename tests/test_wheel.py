@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.test_house import ROOT, files
 
 
 def built(kind: str, folder: Path) -> Path:
@@ -30,11 +30,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_source_is_whole(tmp_path: Path) -> None:
-    """What is under version control is in the source archive: its tests, and all that they read."""
+    """Every file is in the source archive: its tests, and all that they read."""
     with tarfile.open(built("sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    assert {"langgraph.json", "tests/test_wheel.py", "docs/cli.md", "constraints.txt", *listed} <= names
+    assert {str(path.relative_to(ROOT)) for path in files()} <= names
 
 
 def test_it_has_all_it_needs_and_nothing_else(wheel: Path) -> None:

@@ -640,7 +640,7 @@ for needing in (lambda: Cipher(bytes(32)), lambda: Keyring({"a": bytes(32)}), la
     try:
         needing()
     except MissingDriverError as error:
-        assert "pip install 'graph-agent[crypto]'" in str(error), error
+        assert "pip install cryptography" in str(error), error
     else:
         raise AssertionError
 del sys.modules["cryptography"]

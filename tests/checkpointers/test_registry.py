@@ -99,7 +99,7 @@ except MissingDriverError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install" in done.stdout
+    assert "pip install 'psycopg[binary,pool]'" in done.stdout
 
 
 def test_adopting_ours_changes_an_import(tmp_path: Path, postgres_url: str) -> None:
