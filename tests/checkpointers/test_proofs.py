@@ -132,7 +132,7 @@ def test_a_fault_is_overtaken(saver: Saver) -> None:
     assert set(order) == {"first", "second"}
     start = time.monotonic()
     faulty(saver.database, "reorder", 1, seconds=0.1).run(lambda: _ask("SELECT 1"))
-    assert 0.1 <= time.monotonic() - start < 2
+    assert time.monotonic() - start >= 0.1
 
 
 def test_the_size_of_a_thread_is_what_is_stored(saver: Saver) -> None:

@@ -191,10 +191,8 @@ def test_killed_holder(url: str, tmp_path: Path) -> None:
             agent.resume("t")
         assert (caught.value.facts["owner"], caught.value.facts["thread"]) == (listed.holder, "t")
         process.kill()
-        killed = time.monotonic()
         process.join(30)
         run = agent.resume("t", if_busy="enqueue")
-        assert time.monotonic() - killed < 1.5 + 5
     assert (run.status, run.answer) == ("done", "done")
     key = agent.effects("t")[0].key
     assert World(str(tmp_path)).lines() == [f"hang first {key}", f"hang second {key}", "after second"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -521,15 +520,13 @@ def test_a_body_that_is_no_request() -> None:
 def test_close_ends_what_is_slow(ask: Ask, after_bytes: int | None) -> None:
     """Closing does not wait for a wait, and the client sees a lost connection."""
     before = set(threading.enumerate())
-    server = OpenAIServer([slow(60, answer("never"), after_bytes)])
+    server = OpenAIServer([slow(3_600, answer("never"), after_bytes)])
     mine = set(threading.enumerate()) - before
     killer = threading.Timer(0.2, server.close)
     killer.start()
-    started = time.monotonic()
     with pytest.raises(ModelConnectionError):
         ask(model(server))
     killer.join()
-    assert time.monotonic() - started < 5
     assert not any(thread.is_alive() for thread in mine)
     server.close()
 
@@ -539,6 +536,4 @@ def test_keep_alive() -> None:
     with openai.DefaultHttpxClient() as client, OpenAIServer([answer("a"), answer("b")], keep_alive=True) as server:
         assert [model(server, http_client=client).invoke("hi").content for _ in range(2)] == ["a", "b"]
         assert server.connections == 1
-        started = time.monotonic()
         server.close()
-    assert time.monotonic() - started < 2
