@@ -101,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--words", default=NOBODY, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # the parts write in their order, into a pipe too
+        # The parts write in their order, into a pipe too, and on a terminal that knows few letters.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     if given.part and not given.folder:
         parser.error("a part is played in a --folder")
     if given.part:
@@ -221,7 +222,7 @@ def _show(folder: Path, *words: str, last: bool = False) -> None:
     """Run a command on the demo's database and print what it says: its first lines, or its last."""
     command = [sys.executable, "-m", "graph_agent", *words, "--db", str(folder / DB)]
     print(f"\n$ graph-agent {' '.join(words)}")
-    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  our own module
+    done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")  # noqa: S603  ours
     lines = [f"  {line[:150]}" for line in _in_columns((done.stdout or done.stderr).splitlines())]
     more = [f"  … {len(lines) - LINES} more lines"] if len(lines) > LINES else []
     print(*([*more, *lines[-LINES:]] if last else [*lines[:LINES], *more]), sep="\n")

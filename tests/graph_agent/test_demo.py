@@ -178,6 +178,13 @@ def test_a_folder_of_any_name(tmp_path: Path) -> None:
     assert (tmp_path / "we?ird #%20" / "agent.db").exists()
 
 
+def test_on_a_terminal_that_knows_few_letters() -> None:
+    """What cannot be written there is spelled, in every part."""
+    told = played(PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert told.isascii()
+    assert "deleted, each once: cache.bin, old.log" in told
+
+
 def test_a_model_that_cannot_be_had_is_told(tmp_path: Path) -> None:
     """Where nothing can begin, what is wrong is said, and nothing else is made up."""
     done = subprocess.run(
