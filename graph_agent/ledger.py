@@ -110,9 +110,25 @@ def key_of(thread: str, call: Record, one: Tool) -> str:
     return f"{thread}:{step}:{one.name}:{one.identity(call['args'], call['id'])}"
 
 
+def _key_again(entry: Entry) -> dict[str, str]:
+    """Say under which key an effect is begun again, where that is not simply its own.
+
+    Who carries it out knows the key of what was taken back, and would not make it again. What a fork took over in doubt
+    and began again may have been made, so its key stays; what is known not to be made gets the fork's own.
+    """
+    record = entry.record
+    if entry.status == "undone":
+        return {"key": f"{entry.key}:{record['attempt'] + 1}"}
+    if "key" not in record or ("from" in record and entry.status not in ("failed", "asking")):
+        return {}
+    return {"key": record["key"]}
+
+
 def _home_of(keeper: Saver | None) -> Hashable:
     """Say whose books these are: two savers of this process on one database of one tenant have the same."""
-    if keeper is None or ":memory:" in keeper.database.place:
+    if keeper is None:
+        return object()
+    if ":memory:" in keeper.database.place:
         return keeper
     return os.getpid(), keeper.database.place, keeper.database.tenant
 
@@ -160,7 +176,7 @@ class Effects:
 
     async def begin_again(self, claim: Claim, record: Record, why: str = "") -> Claim:
         """Claim another attempt of an effect that is known not to be made."""
-        fields = {**record, "attempt": claim.attempt + 1, "at": self.now()}
+        fields = {**record, **_key_again(claim.entry), "attempt": claim.attempt + 1, "at": self.now()}
         entry = await self.books.achange(claim.entry, status="claimed", record=fields)
         _LATE.pop((self._home, claim.key), None)
         return Claim(entry, "run", why or claim.why)
@@ -173,10 +189,18 @@ class Effects:
             del _LATE[self._home, claim.key]
         return Claim(entry, claim.rule, claim.why)
 
-    def still_running(self, claim: Claim, error: BaseException | None) -> None:
+    def still_running(self, key: str, error: BaseException | None) -> None:
         """Remember a call that could not be stopped: it is not begun again as long as it runs."""
         if isinstance(error, MayStillRunError):
-            _LATE[self._home, claim.key] = error.ended
+            _LATE[self._home, key] = error.ended
+
+    def running(self, key: str) -> bool:
+        """Tell whether a call that only reads, and could not be stopped, is still running."""
+        late = _LATE.get((self._home, key))
+        if late is not None and late.done():
+            del _LATE[self._home, key]
+            return False
+        return late is not None
 
     def ended(self, claim: Claim) -> Any:
         """Give what a call returned that came to its end late, or raise what it raised."""

@@ -46,6 +46,9 @@ class Toolbox:
             risk = UNKNOWN_RISK if risk is None else risk
             check_risks(risk)
             one = _foreign(one, risk, **options) if isinstance(one, BaseTool) else tool(risk=risk, **options)(one)
+        elif risk is not None or options:
+            said = ", ".join(["risk"] * (risk is not None) + list(options))
+            raise SetupError(f"{one.name!r} is a tool already; say its {said} where it is made", tool=one.name)
         if one.name in self._tools:
             raise SetupError(f"there are two tools called {one.name!r}", tool=one.name)
         self._tools[one.name] = one

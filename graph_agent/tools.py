@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeVar, overload
 from langchain_core.tools import BaseTool, StructuredTool, create_schema_from_function
 from pydantic import BaseModel, ValidationError
 
+from graph_agent.arguments import plainly
 from graph_agent.errors import SetupError, ToolError
 from graph_agent.patch import Patch, canonical, clean, hashed, unkeepable
 from graph_agent.policies import Retry, check_risks
@@ -73,19 +74,18 @@ class Tool:
 
     def identity(self, args: Mapping[str, Any], call: str) -> str:
         """Give what two calls have in common that are the same effect: `once_per` says which arguments count."""
-        if self.once_per == "call":
-            return hashed(call, length=32)
         said = self._said(args)
+        if self.once_per == "call":  # with its arguments: not every model's ids are its own for ever
+            return hashed(call, canonical(said), length=32)
         return hashed(canonical({name: said[name] for name in self.once_per or said if name in said}), length=32)
 
     def _said(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Give the arguments that are not as ever: a new one with a default makes no other effects of old calls."""
         if self.arguments is None:
             return dict(args)
-        made = self._validated(args)
-        said = made.model_dump(mode="json", exclude_defaults=True, exclude={KEY})
-        made_anew = {name for name, field in type(made).model_fields.items() if field.default_factory is not None}
-        return {name: value for name, value in said.items() if name not in made_anew - made.model_fields_set}
+        made, fields = self._validated(args), self.arguments.model_fields
+        made_anew = {name for name, field in fields.items() if field.default_factory is not None}
+        return plainly(made, exclude_defaults=True, exclude={KEY} | (made_anew - made.model_fields_set))
 
     def _validated(self, args: Mapping[str, Any]) -> BaseModel:
         """Check arguments; a tool of others may have the key among them, which is not there yet."""
@@ -130,12 +130,16 @@ class Tool:
             names = ", ".join(known) or "no arguments"
             raise InvalidArgumentsError(f"{self.name} has no argument {min(unknown)!r}; it takes {names}")
         try:
-            checked = self._validated(args).model_dump(mode="json", exclude_unset=True)
-            return {name: value for name, value in checked.items() if name != KEY}
+            checked = plainly(self._validated(args), exclude_unset=True, exclude={KEY})
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise InvalidArgumentsError(f"{self.name}: {place}: {first['msg']}") from error
+        except Exception as error:
+            raise InvalidArgumentsError(f"{self.name}: {type(error).__name__}: {clean(str(error))}") from error
+        if problem := unkeepable(checked):  # what was text may have become a number that no database keeps
+            raise InvalidArgumentsError(f"{self.name}: {problem[0]}: {problem[1]}")
+        return checked
 
     async def run(self, args: Mapping[str, Any], deadline: float | None, key: str = "") -> Any:
         """Call it with checked arguments, and the key of the effect if it takes that; a sync one on its own thread."""
@@ -221,10 +225,11 @@ def once_per_of(schema: BaseTool, names: OncePer) -> tuple[str, ...] | Literal["
         return "call"
     if isinstance(names, str):
         raise SetupError(f"once_per={names!r} is one name; write once_per=({names!r},)", name=names)
+    names = tuple(names)
     for argument in names:
         if argument not in schema.args or argument == KEY:
             raise SetupError(f"once_per names {argument!r}, which {schema.name} does not take", name=argument)
-    return tuple(names)
+    return names
 
 
 def compensation_of(schema: BaseTool, compensate: Callable[..., Any] | None) -> Callable[..., Any] | None:

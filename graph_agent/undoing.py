@@ -175,7 +175,7 @@ class Undoer:
             try:
                 result = await self._compensated(claim, tool, entry)
             except asyncio.CancelledError as stopped:
-                self._kit.effects.still_running(claim, stopped.__cause__)
+                self._kit.effects.still_running(claim.key, stopped.__cause__)
                 raise
             except Exception as error:  # noqa: BLE001  on record, told to the caller, and tried again by the next undo
                 return await self._failed(one, entry, claim, error)
@@ -206,7 +206,7 @@ class Undoer:
         """Write down what failed; what passed its deadline is in doubt."""
         said = f"{type(error).__name__}: {clean(str(error))[:2_000]}"
         if isinstance(error, MayStillRunError | PassedDeadlineError):
-            self._kit.effects.still_running(claim, error)
+            self._kit.effects.still_running(claim.key, error)
             return self._asked(one, entry, claim, said)
         await self._kit.effects.record(claim, "failed", {"error": said})
         return replace(one, state="failed", why=said)

@@ -10,9 +10,10 @@ from typing_extensions import TypedDict
 from graph_agent.errors import ToolError
 from graph_agent.kit import Kit, Where
 from graph_agent.nodes.deciding import about, decided, question
-from graph_agent.nodes.road import Node, stopped
+from graph_agent.nodes.road import Node, failed_call, stopped
 from graph_agent.patch import Patch, canonical, hashed, unkeepable
 from graph_agent.state import Call, current_step
+from graph_agent.tools import InvalidArgumentsError
 
 ASK_USER: Final = "ask_user"
 REPLAN: Final = "replan"
@@ -60,7 +61,16 @@ async def act(view: ActView, kit: Kit, where: Where) -> Patch:
     step = current_step(view.get("plan", ()))
     name = step["id"] if step else ""
     known = {call["id"] for call in view.get("calls", ())}
-    calls = [_call(one, index, view=view, kit=kit, where=where, known=known) for index, one in enumerate(reply.calls)]
+    calls, troubles = [], Patch()
+    for index, one in enumerate(reply.calls):
+        call = _call(one, index, view=view, where=where, known=known)
+        try:
+            calls.append(_fit(call, one["args"], kit, where))
+        except ToolError as error:
+            calls.append({**call, "status": "failed", "result": f"error: {error}"})
+            stands = {**view, "phase": "executing"}
+            trouble = failed_call(error, call, attempt=0, node="act", state=stands, kit=kit, where=where)
+            troubles = troubles.add("failures", trouble)
     chose = ", ".join(f"{call['tool']}({canonical(call['args'])})" for call in calls) or DONE
     record = decided(
         "act", view=view, kit=kit, where=where, asked=asked, chose=chose, why=reply.text, tokens=reply.tokens,
@@ -70,7 +80,7 @@ async def act(view: ActView, kit: Kit, where: Where) -> Patch:
         note = {"id": f"n-{hashed(where.checkpoint, 'said')}", "role": "assistant", "content": reply.text, "step": name}
         done = Patch().step_done(step, reply.text) if step else Patch()
         return (done.add("notes", note) | record).set("phase", "reflecting")
-    return _calling(calls, view=view, kit=kit, name=name, text=reply.text, record=record)
+    return _calling(calls, view=view, kit=kit, name=name, text=reply.text, record=record | troubles)
 
 
 def _calling(calls: list[Call], *, view: ActView, kit: Kit, name: str, text: str, record: Patch) -> Patch:
@@ -88,33 +98,37 @@ def _calling(calls: list[Call], *, view: ActView, kit: Kit, name: str, text: str
     return patch.set("phase", "waiting" if waits else "executing")
 
 
-def _call(one: Mapping[str, Any], index: int, *, view: ActView, kit: Kit, where: Where, known: set[str]) -> Call:
-    """Make the record of a call: checked, with its risk, and whether a person must see it first."""
+def _call(one: Mapping[str, Any], index: int, *, view: ActView, where: Where, known: set[str]) -> Call:
+    """Make the record of a call, under an id of its own."""
     key = one["id"] or "call"
     if key in known or not one["id"]:
         key = f"{key}-{hashed(where.checkpoint, str(index))}"
     known.add(key)
-    step, odd = current_step(view.get("plan", ())), unkeepable(one["args"])
-    args = {"sent": canonical(one["args"])[:500]} if odd else dict(one["args"])
+    step = current_step(view.get("plan", ()))
+    args = {"sent": canonical(one["args"])[:500]} if unkeepable(one["args"]) else dict(one["args"])
     call: Call = {
         "id": key, "tool": one["name"], "args": args, "step": step["id"] if step else "",
         "hash": hashed(one["name"], canonical(args), length=16), "attempts": 0, "seen": False,
     }  # fmt: skip
     if view.get("turn", 1) > 1:
         call["turn"] = view["turn"]
-    if odd:
-        return {**call, "status": "failed", "result": f"error: {one['name']}: {odd[0]}: {odd[1]}"}
+    return call
+
+
+def _fit(call: Call, sent: Mapping[str, Any], kit: Kit, where: Where) -> Call:
+    """Check a call; give it its risk, and a review if a person must see it first. Raises `ToolError`."""
+    if problem := unkeepable(sent):
+        raise InvalidArgumentsError(f"{call['tool']}: {problem[0]}: {problem[1]}")
     if call["tool"] in (ASK_USER, REPLAN):
         return _own(call)
-    try:
-        tool = kit.tools.get(call["tool"])
-        call["args"] = tool.checked(call["args"])
-    except ToolError as error:
-        return {**call, "status": "failed", "result": f"error: {error}"}
-    call["hash"] = hashed(tool.name, canonical(call["args"]), length=16)
+    tool = kit.tools.get(call["tool"])
+    args = tool.checked(call["args"])
     verdict = kit.review.decide(tool=tool.name, risk=tool.risk)
-    call |= {"risk": tool.risk, "why": verdict.why, "status": "waiting" if verdict.yes else "approved"}
-    return {**call, "review": _review(call, kit, where)} if verdict.yes else call
+    fit: Call = {
+        **call, "args": args, "hash": hashed(tool.name, canonical(args), length=16), "risk": tool.risk,
+        "why": verdict.why, "status": "waiting" if verdict.yes else "approved",
+    }  # fmt: skip
+    return {**fit, "review": _review(fit, kit, where)} if verdict.yes else fit
 
 
 def _own(call: Call) -> Call:
@@ -122,7 +136,7 @@ def _own(call: Call) -> Call:
     wanted = "question" if call["tool"] == ASK_USER else "reason"
     text = call["args"].get(wanted)
     if not isinstance(text, str) or not text.strip():
-        return {**call, "status": "failed", "result": f"error: {call['tool']} needs {wanted!r}"}
+        raise InvalidArgumentsError(f"{call['tool']} needs {wanted!r}")
     if call["tool"] == REPLAN:
         return {**call, "status": "done", "result": "the plan will be made anew"}
     asked = {"id": f"r-{hashed(call['id'], call['hash'])}", "reason": "a question to the user"}

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from langgraph.types import Send
 
+from graph_agent.artifacts import kept
 from graph_agent.kit import Kit, Where
 from graph_agent.ledger import KIND, Claim
 from graph_agent.nodes.road import Goto
@@ -54,8 +55,15 @@ async def settled(claim: Claim, task: Mapping[str, Any], kit: Kit) -> tuple[Patc
     """Take over what was recorded, or what a person said."""
     call, said = task["call"], task["call"].get("review") or {}
     if claim.rule == "settled":
-        told = said.get("message") or claim.entry.record.get("result") or "(done)"
-        claim = await kit.effects.record(claim, "done", {"status": "done", "result": clean(told), "by": said["by"]})
+        told = clean(said.get("message") or claim.entry.record.get("result") or "(done)")
+        short = kept(told, f"a-{call['id']}", limit=kit.inline)
+        facts = {
+            "status": "done",
+            "result": short.text,
+            "by": said["by"],
+            **({"body": short.body} if short.body else {}),
+        }
+        claim = await kit.effects.record(claim, "done", facts, bodies=short.bodies)
     elif claim.rule == "abandoned":
         claim = await kit.effects.record(claim, "abandoned", {"by": said["by"]})
         changed = {"id": call["id"], "status": "rejected", "result": ABANDONED, "rule": claim.why, "by": said["by"]}

@@ -175,6 +175,15 @@ def _failed(error: Exception, node: Node, state: View, kit: Kit, where: Where, s
     return changes
 
 
+def failed_call(
+    error: Exception, call: Mapping[str, Any], *, attempt: int, node: str, state: View, kit: Kit, where: Where
+) -> dict[str, Any]:
+    """Make the record of what went wrong with a call; attempt 0 was never begun."""
+    record: dict[str, Any] = dict(failure(error, node=node, state=state, kit=kit, where=where))
+    record |= {"tool": call["tool"], "input": call["args"], "attempt": attempt, "step": call.get("step", "")}
+    return {**record, "id": f"{record['id']}-{call['id']}", "retry_at": None}
+
+
 def failure(error: BaseException, *, node: str, state: View, kit: Kit, where: Where) -> Failure:
     """Make the record of something that went wrong, with a snapshot of where the thread stood."""
     step = current_step(state.get("plan", ()))

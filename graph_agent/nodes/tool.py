@@ -16,7 +16,7 @@ from graph_agent.kit import Kit, Where
 from graph_agent.ledger import Claim, Means, key_of
 from graph_agent.nodes.doubt import asked, effect_of, settled
 from graph_agent.nodes.review import CallTask
-from graph_agent.nodes.road import Goto, Node, failure
+from graph_agent.nodes.road import Goto, Node, failed_call
 from graph_agent.patch import Patch, clean
 from graph_agent.policies import Again
 from graph_agent.running import MayStillRunError, PassedDeadlineError
@@ -26,6 +26,7 @@ PROTECTED: Final = (
     "schema_version", "goal", "turn", "constraints", "budget", "usage", "phase", "halt", "decisions", "calls",
     "prompts",
 )  # fmt: skip
+STILL_READS: Final = "it was begun before with these arguments, and still runs; it can be begun again when it has ended"
 COUNTED: Final = ("steps", "wall_time", "llm_tokens", "llm_calls", "tool_calls")
 
 
@@ -36,12 +37,20 @@ async def tool(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
     kit.fence(where.thread)  # here: what another run took over is not done by both
     one = kit.tools.find(call["tool"])
     if one is None or not one.has_effect:
-        return await _attempt(task, kit, where)
+        return await _read(task, kit, where)
     await kit.settled(where)
     key = key_of(where.thread, call, one)
     async with kit.effects.alone(key):
         claim = await kit.effects.claim(where.thread, key, effect_of(call, where), Means.of(one, call))
         return await _by_rule(claim, one, task, kit, where)
+
+
+async def _read(task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
+    """Make a call that has no effect, unless the same one could not be stopped and still runs."""
+    call = task["call"]
+    if kit.effects.running(_slot(call, where)):
+        return await _failed(ToolError(STILL_READS), task, call.get("attempts", 0), kit, where, claim=None)
+    return await _attempt(task, kit, where)
 
 
 async def _by_rule(claim: Claim, one: Tool, task: CallTask, kit: Kit, where: Where) -> tuple[Patch, Goto]:
@@ -98,8 +107,7 @@ async def _attempt(task: CallTask, kit: Kit, where: Where, claim: Claim | None =
             await kit.effects.record(claim, "asking", {})
         raise
     except asyncio.CancelledError as stopped:
-        if claim is not None:
-            kit.effects.still_running(claim, stopped.__cause__)
+        kit.effects.still_running(key or _slot(call, where), stopped.__cause__)
         raise
     except Exception as error:  # noqa: BLE001  a result that the model reads, and a record
         return await _failed(error, task, attempt, kit, where, claim=claim)
@@ -183,15 +191,23 @@ async def _failed(
     record = _record(error, task, attempt, kit, where)
     record["retry_at"] = kit.clock() + again.delay if again.yes else None
     patch = Patch().add("failures", record)
-    if claim is not None and doubtful:
-        kit.effects.still_running(claim, error)
-    elif claim is not None:
+    kit.effects.still_running(claim.key if claim else _slot(call, where), error)
+    if claim is not None and not doubtful:
         await kit.effects.record(claim, "failed", {"error": record["error"]})
     changed = {"id": call["id"], "attempts": attempt}
-    if again.yes or (doubtful and not _takes_key(call, kit)):  # what is in doubt is met again, by its rule
+    if claim is not None and isinstance(error, PassedDeadlineError) and _takes_key(call, kit) and not again.yes:
+        why = f"{_said(error)}; attempt {attempt} under its key, and nobody knows what came of it"
+        asking, goto = asked(claim, {**task, "call": {**call, **changed}}, kit, where, why=why)
+        return patch | asking.add("calls", changed), goto
+    if again.yes or doubtful:  # what is in doubt is met again, by its rule
         changed |= {"status": "retrying", "retry_at": record["retry_at"] or 0.0}
         return patch.add("calls", changed), Send("tool", {**task, "call": {**call, **changed}})
     return patch.add("calls", {**changed, "status": "failed", "result": f"error: {_said(error)}"}), "observe"
+
+
+def _slot(call: dict[str, Any], where: Where) -> str:
+    """Name a call that only reads, to know it while it runs."""
+    return f"{where.thread}:{call['hash']}"
 
 
 def _said(error: Exception) -> str:
@@ -204,11 +220,7 @@ def _takes_key(call: dict[str, Any], kit: Kit) -> bool:
 
 
 def _record(error: Exception, task: CallTask, attempt: int, kit: Kit, where: Where) -> dict[str, Any]:
-    """Make the record of what went wrong with a call."""
-    call = task["call"]
-    record: dict[str, Any] = dict(failure(error, node="tool", state=task, kit=kit, where=where))
-    record |= {"tool": call["tool"], "input": call["args"], "attempt": attempt, "step": call.get("step", "")}
-    return {**record, "id": f"{record['id']}-{call['id']}", "retry_at": None}
+    return failed_call(error, task["call"], attempt=attempt, node="tool", state=task, kit=kit, where=where)
 
 
 def _again(error: Exception, call: dict[str, Any], attempt: int, kit: Kit) -> Again:

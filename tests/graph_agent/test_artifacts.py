@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
@@ -73,6 +74,25 @@ def test_the_limit(make: Make, text: str, beside: bool, risk: str) -> None:
     result = call_of(run, "read")["result"]
     assert (result == text) == (not beside)
     assert len(result.encode()) <= INLINE
+
+
+def test_what_a_person_says_of_a_doubt_is_a_result_too(make: Make) -> None:
+    """A long one stands beside the state as any other, whole."""
+
+    @tool(risk="write_local", deadline=0.02)
+    async def pay(what: str) -> str:
+        """Pay something."""
+        await asyncio.sleep(30)
+        return what
+
+    agent = make(calls(("pay", {"what": "rent"})), "done", tools=[pay])
+    (review,) = agent.run("go", thread="t").reviews
+    said = "it was paid, " * 1_000
+    run = agent.resume("t", done={review.id: said})
+    (artifact,) = run.state["artifacts"]
+    assert (artifact["beside"], artifact["bytes"]) == (True, len(said))
+    assert agent.artifact("t", artifact["id"]) == said
+    assert len(run.state["calls"][0]["result"]) < 2_048
 
 
 def test_the_limit_can_be_set(make: Make) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -182,6 +185,38 @@ def test_a_tool_that_got_another_argument(stage: Stage) -> None:
     with stage.agent(tools=[pay]) as agent:
         run = stage.crashed(agent)
         assert (run.status, run.reviews[0].kind, stage.done()) == ("waiting", "in_doubt", 1)
+
+
+SETS = """
+from graph_agent import tool
+
+@tool(risk="write_local")
+def tag(names: set[str], groups: dict[str, list[frozenset[str]]]) -> str:
+    return ""
+
+said = tag.checked({"names": list("abcdefgh"), "groups": {"x": [list("ijklmnop")]}})
+print(said, tag.identity(said, "c"))
+"""
+
+
+def test_a_set_is_the_same_in_every_process() -> None:
+    """Its order depends on the process; what two calls have in common does not."""
+    told = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SETS], env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(told) == 1
+
+
+def test_each_call_with_its_arguments(hands: Hands) -> None:
+    """Not every model's ids are its own for ever: under an id that was used before, other arguments are another call."""
+    one = hands.pay(once_per="call")
+    assert one.identity({"what": "a"}, "call_0") == one.identity({"what": "a", "how": "cash"}, "call_0")
+    assert one.identity({"what": "a"}, "call_0") != one.identity({"what": "b"}, "call_0")
+    assert one.identity({"what": "a"}, "call_0") != one.identity({"what": "a"}, "call_1")
 
 
 class Odd(BaseModel):
@@ -925,6 +960,44 @@ def test_an_async_call_with_a_key_is_tried_again(make: Make, hands: Hands) -> No
     run = make(PAY, "done", tools=[pay]).run("go", thread="t")
     assert (run.status, results(run), len(hands.did)) == ("done", ["at last"], 3)
     assert len({one["key"] for one in hands.did}) == 1
+
+
+@pytest.mark.parametrize(("answer", "stands"), [("done", "done"), ("abandon", "abandoned")])
+def test_an_async_call_with_a_key_that_never_answers(make: Make, hands: Hands, answer: str, stands: str) -> None:
+    """Tried as often as harmless failures are, it is still in doubt: a person is asked, nothing is dropped unseen."""
+
+    @tool(risk="write_local", deadline=0.02)
+    async def pay(what: str, idempotency_key: str) -> str:
+        """Pay something."""
+        hands.did.append({"key": idempotency_key})
+        await asyncio.sleep(30)
+        return "never"
+
+    agent = make(PAY, "done", tools=[pay])
+    run = agent.run("go", thread="t")
+    (review,) = run.reviews
+    assert (run.status, review.kind, len(hands.did)) == ("waiting", "in_doubt", 4)
+    assert "attempt 4 under its key, and nobody knows what came of it" in review.reason
+    again = agent.resume("t", not_done=review.id)
+    assert (again.status, len(hands.did), len({one["key"] for one in hands.did})) == ("waiting", 5, 1)
+    run = agent.resume("t", **{answer: again.reviews[0].id})
+    assert (run.status, agent.effects("t")[0].status, len(hands.did)) == ("done", stands, 5)
+
+
+def test_a_sync_call_with_a_key_that_may_still_be_running(make: Make, hands: Hands, slow: Slow) -> None:
+    """It is not begun again under its key either while it runs, and the run does not go on as if it had failed."""
+
+    @tool(risk="write_local", deadline=0.05)
+    def pay(what: str, idempotency_key: str) -> str:
+        """Pay something."""
+        return slow.pay(deadline=None)(what)
+
+    agent = make(PAY, "done", tools=[pay])
+    run = agent.run("go", thread="t")
+    assert (run.status, run.reviews[0].kind, len(hands.did)) == ("waiting", "in_doubt", 1)
+    slow.end()
+    run = agent.resume("t", not_done=run.reviews[0].id)
+    assert (run.status, results(run), len(hands.did)) == ("done", ["late 1"], 1)
 
 
 async def cancelled(agent: Agent, hands: Hands) -> None:

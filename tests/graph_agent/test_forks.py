@@ -263,6 +263,24 @@ def test_a_fork_of_what_is_in_doubt_with_a_key(stage: Stage) -> None:
         assert (stage.crashed(agent).status, stage.done()) == ("done", 1)
 
 
+def test_a_fork_of_what_is_in_doubt_with_a_key_has_trouble(stage: Stage) -> None:
+    """What it tries again after a failure goes under the key of the source still: it may have been done."""
+    stage.dies(keyed=True)
+    trouble = [ConnectionError("no line")]
+
+    def pay(what: str, idempotency_key: str) -> str:
+        """Pay something."""
+        if trouble:
+            raise trouble.pop()
+        return stage.world.do(stage.thread, what, idempotency_key)
+
+    with stage.agent(tools=[tool(risk="external_action")(pay)]) as agent:
+        run = agent.replay(f"{stage.thread}@-1", thread=f"{stage.thread} fork")
+        assert (run.status, call_of(run, "pay")["attempts"], stage.done()) == ("done", 2, 1)
+        (entry,) = agent.effects(run.thread)
+        assert (entry.status, entry.record["key"]) == ("done", agent.effects(stage.thread)[0].key)
+
+
 def test_a_fork_of_what_is_in_doubt_with_a_probe(stage: Stage) -> None:
     """The probe is asked by the key that the effect was begun under."""
     asked: list[str] = []

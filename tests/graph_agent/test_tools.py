@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.tools import BaseTool, StructuredTool
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from checkpointers import History
 from graph_agent import Deadline, Patch, Retry, Tool, Toolbox, ToolError, tool
-from graph_agent.errors import SetupError
+from graph_agent.errors import InvalidAnswerError, SetupError
 from graph_agent.running import MayStillRunError
 from graph_agent.testing import Deliveries, FrozenClock, calls, lookup
 from graph_agent.tools import InvalidArgumentsError
@@ -48,6 +49,11 @@ class Shout(BaseTool):
 
     def _run(self, text: str) -> str:
         return text.upper()
+
+
+def _whisper_of(x: str, y: str) -> str:
+    """Whisper two."""
+    return (x + y).lower()
 
 
 async def _whisper(text: str) -> str:
@@ -108,6 +114,9 @@ def test_toolbox_refuses() -> None:
         Toolbox([Shout(), Shout()])
     with pytest.raises(SetupError, match="once_per names 'nope'"):
         tool(once_per=("nope",))(lambda x: x)
+    assert tool(once_per=(name for name in ("x",)))(_whisper_of).once_per == ("x",)
+    with pytest.raises(SetupError, match="'now' is a tool already; say its risk, deadline where it is made"):
+        Toolbox().add(now, risk="irreversible", deadline=3)
     with pytest.raises(ToolError, match="no tool 'nope'; the tools are shout"):
         Toolbox([Shout()]).get("nope")
 
@@ -130,6 +139,46 @@ def test_bad_arguments(make: Make, args: dict[str, Any], told: str) -> None:
     call = call_of(run, "now")
     assert (run.status, call["status"], call["attempts"]) == ("done", "failed", 0)
     assert call["result"].startswith(f"error: {told}")
+    (record,) = run.failures
+    assert (record["node"], record["tool"], record["input"], record["attempt"]) == ("act", "now", args, 0)
+    assert (record["at"], record["step"]) == ("2027-01-15T08:00:00+00:00", run.plan[0]["id"])
+    assert record["error"]["type"] == "InvalidArgumentsError"
+    assert record["snapshot"]["phase"] == "executing"
+
+
+@pytest.mark.parametrize("bad", [{"part": "nan"}, {"part": "-inf"}, {"part": "1e999"}, {"whole": "9" * 30}], ids=str)
+def test_text_that_becomes_a_number_that_cannot_be_stored(make: Make, bad: dict[str, str]) -> None:
+    """What the tool's types make of an argument is checked too: of a call, and of an edit, which may be given anew."""
+
+    @tool(risk="external_action")
+    def pay(whole: int = 0, part: float = 0.0) -> str:
+        """Pay."""
+        return str(whole + part)
+
+    agent = make(calls(("pay", bad)), calls(("pay", {"whole": 1})), "done", tools=[pay])
+    run = agent.run("go", thread="t")
+    (name,) = bad
+    assert call_of(run, "pay")["result"].startswith(f"error: pay: ['{name}']: ")
+    with pytest.raises(InvalidAnswerError, match=rf"pay: \['{name}'\]"):
+        agent.resume("t", edit={run.reviews[0].id: bad})
+    run = agent.resume("t", edit={run.reviews[0].id: {"whole": 2}})
+    assert (run.status, call_of(run, "pay", 1)["result"]) == ("done", "2.0")
+
+
+def careful(x: str) -> str:
+    raise KeyError(x)
+
+
+def test_a_type_of_arguments_that_raises_anything(make: Make) -> None:
+    """A validator may raise what it likes: the model is told."""
+
+    @tool(risk="read_only")
+    def take(x: Annotated[str, AfterValidator(careful)]) -> str:
+        """Take."""
+        return x
+
+    run = make(calls(("take", {"x": "a"})), "done", tools=[take]).run("go")
+    assert (run.status, call_of(run, "take")["result"]) == ("done", "error: take: KeyError: 'a'")
 
 
 @pytest.mark.parametrize("bad", ["\ud83d", float("nan"), 2**70], ids=["surrogate", "NaN", "65 bits"])
@@ -164,6 +213,8 @@ def test_unknown_tool(make: Make) -> None:
     agent = make(calls(("nope", {"x": 1})), "done", tools=[now])
     run = agent.run("go")
     assert (run.status, call_of(run, "nope")["status"]) == ("done", "failed")
+    (record,) = run.failures
+    assert (record["tool"], record["input"], record["error"]["type"]) == ("nope", {"x": 1}, "ToolError")
     assert ("tool", "error: there is no tool 'nope'; the tools are now") in asked(agent, 1)
 
 
@@ -264,6 +315,34 @@ def test_sync_tool_past_its_deadline(make: Make) -> None:
         assert run.failures[0]["error"]["kinds"][0] == MayStillRunError.__name__
         assert run.failures[0]["retry_at"] is None
     go_on.set()
+
+
+def test_a_call_that_reads_is_not_begun_again_while_it_runs(make: Make) -> None:
+    """The model may ask for it again at once: it is told that it still runs; when it has ended, it is begun again."""
+    begun, go_on, ended = list[str](), threading.Event(), threading.Event()
+
+    @tool(risk="read_only", deadline=0.05)
+    def look(x: str) -> str:
+        """Look."""
+        begun.append(x)
+        if len(begun) == 1:
+            go_on.wait(30)
+            ended.set()
+        return f"seen {len(begun)}"
+
+    def third(_: Any) -> Any:
+        go_on.set()
+        assert ended.wait(10)
+        time.sleep(0.05)  # the thread's own last words
+        return again
+
+    again = calls(("look", {"x": "1"}))
+    run = make(again, again, third, "done", tools=[look]).run("go")
+    assert begun == ["1", "1"]
+    told = [call["result"] for call in run.state["calls"]]
+    assert "may still be running" in told[0]
+    assert told[1].startswith("error: ToolError: it was begun before with these arguments, and still runs")
+    assert told[2] == "seen 2"
 
 
 def test_tools_that_hang_hold_up_nobody(make: Make) -> None:

@@ -458,6 +458,27 @@ def test_on_a_stopped_thread(make: Make, desk: Desk) -> None:
     assert desk.did == ["pay rent", "back rent"]
 
 
+def test_what_was_taken_back_is_made_again_under_another_key(make: Make) -> None:
+    """Who carries it out knows the first key, and would do nothing; an attempt that fails keeps its key."""
+    keys, trouble = list[str](), [ConnectionError("no line")]
+
+    @tool(risk="write_local", compensate=lambda what: f"{what} is back")
+    def pay(what: str, idempotency_key: str) -> str:
+        """Pay something."""
+        keys.append(idempotency_key)
+        if len(keys) > 1 and trouble:
+            raise trouble.pop()
+        return f"paid {what}"
+
+    agent = make(paid(RENT), paid(RENT), "done", tools=[pay], budget=Budget(max_tool_calls=1))
+    assert agent.run("go", thread="t").status == "stopped"
+    assert agent.undo("t", to="t@1").status == "done"
+    assert agent.resume("t", budget=Budget()).status == "done"
+    (entry, _) = agent.effects("t")
+    assert keys == [entry.key, f"{entry.key}:2", f"{entry.key}:2"]
+    assert agent.undo("t", to="t@1").status == "done"
+
+
 def test_on_a_running_thread(make: Make, desk: Desk) -> None:
     """It waits its turn: a thread that runs is not undone under its feet."""
     agent = make(paid(RENT), "done", tools=[desk.pay()])

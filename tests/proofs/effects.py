@@ -14,6 +14,7 @@ import signal
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Any
 import psycopg
 
 from checkpointers import Keep, Saver, open_saver
+from checkpointers.statements import Append, Insert, Many, Request
 from checkpointers.testing import FaultyDatabase, LocalPostgres
 from graph_agent import NOT_DONE, Agent, tool
 from graph_agent.testing import FrozenClock, ScriptedModel, calls
@@ -35,29 +37,51 @@ SECOND = calls(("file", {"what": "c"}), ("print_it", {"what": "d"}))
 EFFECTS = ("a", "b", "c", "d")
 LONG = 6_000
 KINDS = ("sqlite", "postgres", "official")
-PLACES = tuple(f"{when} {what}" for what in EFFECTS for when in ("before", "after"))
+WHEN = ("before", "after")
+PLACES = tuple(f"{when} {what}" for what in EFFECTS for when in WHEN)
+WRITES = {"cp_effects": "claim", "cp_checkpoints": "put", "cp_writes": "put_writes"}
+OURS = ("claim", "effect", "record", "put_writes", "put", "lease", "retain")
+BOUNDARIES = {"sqlite": OURS, "postgres": OURS, "official": ("claim", "effect", "record", "lease")}
+
+
+def boundaries_of(request: Request) -> list[str]:
+    """Say what it is that a process says to its database: each write by its name, and looking."""
+    if isinstance(request, Append):
+        made = {one.table for one in request.changes if isinstance(one, Insert)}
+        named = [name for table, name in WRITES.items() if table in made]
+        changed = any("cp_effects" in one.sql for one in request.changes if not isinstance(one, Insert))
+        return [*named, *(["record"] if changed else [])] or ["keep"]
+    if isinstance(request, Many):
+        return ["retain"] if request.writes else ["look"]
+    verb, _, rest = request.sql.partition(" ")
+    if verb == "SELECT":
+        return ["look"]
+    return ["lease" if "cp_leases" in rest else "retain" if verb == "DELETE" else "thread"]
 
 
 class Deaths:
     """Counts the boundaries that this process crosses, and dies at one of them; or at a place with a name."""
 
-    def __init__(self, at: int | str = -1) -> None:
-        self.at, self.count = at, 0
+    def __init__(self, at: int | str = -1, notes: Path | None = None) -> None:
+        self.at, self.count, self.notes = at, 0, notes
 
-    def before(self, count: int, _: Any) -> None:
+    def before(self, count: int, request: Request) -> None:
         self.count = max(self.count, count)
         if 2 * count == self.at:
-            self.die()
+            self.die(*(f"before {name}" for name in boundaries_of(request)))
 
-    def after(self, count: int, _: Any) -> None:
+    def after(self, count: int, request: Request) -> None:
         if 2 * count + 1 == self.at:
-            self.die()
+            self.die(*(f"after {name}" for name in boundaries_of(request)))
 
     def place(self, name: str) -> None:
         if name == self.at:
-            self.die()
+            self.die(f"{name.partition(' ')[0]} effect")
 
-    def die(self) -> None:
+    def die(self, *where: str) -> None:
+        if self.notes is not None:
+            with self.notes.open("a") as notes:
+                notes.writelines(f"{one}\n" for one in where)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -209,17 +233,29 @@ def prove(stage: Stage, every: int) -> str:
         assert not try_point(stage, f"{name} {number}", Deaths())
     boundaries = 2 * int((stage.folder / "boundaries").read_text()) + 2
     points: list[int | str] = [*range(2, boundaries, every), *(PLACES if every < boundaries else PLACES[:3])]
+    notes = stage.folder / "deaths"
     for number, point in enumerate(points):
         second = [Deaths(2 + (7 * number) % (boundaries - 2))] if number % 3 == 2 else []
-        died = try_point(stage, f"{name} at {point}", Deaths(point), *second)
+        died = try_point(stage, f"{name} at {point}", Deaths(point, notes), *second)
         assert died or isinstance(point, int), point  # a life may need fewer requests than the first one did
         tried, twice = tried + died, twice + len(second)
     assert tried > 0.9 * len(points), (tried, len(points))
+    deaths = Counter(notes.read_text().splitlines())
+    if every == 1:
+        assert not (missed := wanted(stage.kind) - deaths.keys()), missed
     asked = sum(bool(file.read_text()) for file in stage.folder.glob("*.asked"))
+    names = sorted({name.split()[1] for name in deaths})
+    where = ", ".join(f"{name} {'+'.join(str(deaths[f'{when} {name}']) for when in WHEN)}" for name in names)
     return (
         f"crash points {stage.kind} {stage.checkpoint}: tried {tried}, twice {twice}, lost 0, duplicated 0, wrong 0,"
-        f" in doubt and asked {asked}, boundaries {boundaries - 2}, seconds {time.monotonic() - start:.1f}"
+        f" in doubt and asked {asked}, boundaries {boundaries - 2}, seconds {time.monotonic() - start:.1f};"
+        f" before+after: {where}"
     )
+
+
+def wanted(kind: str) -> set[str]:
+    """Name the boundaries at which a proof that tries every one must have killed."""
+    return {f"{when} {name}" for name in BOUNDARIES[kind] for when in WHEN}
 
 
 @contextmanager

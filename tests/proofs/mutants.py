@@ -32,9 +32,15 @@ class Mutant:
 A = "tests/graph_agent"
 OPS = "checkpointers/operations"
 T = "tests/checkpointers"
+CLAIMED = "        claim = await kit.effects.claim(where.thread, key, effect_of(call, where), Means.of(one, call))\n"
+EFFECT_FIRST = f"""        made = await kit.tools.call(one.name, call["args"], deadline=None, key=key)
+{CLAIMED}        if claim.rule == "run":
+            return await _made(made, task, kit, where, claim=claim, attempt=1)
+"""
 LEDGER = f"{T}/test_ledger.py {T}/test_bodies.py"
 MUTANTS = (
     Mutant("the claim before the effect", "graph_agent/nodes/tool.py", "if one is None or not one.has_effect:", "if True:", f"{A}/test_ledger.py"),
+    Mutant("the order of claim and effect", "graph_agent/nodes/tool.py", CLAIMED, EFFECT_FIRST, f"{A}/test_ledger.py"),
     Mutant("the commit of a claim", "graph_agent/ledger.py", "entry, fresh = await self.books.aclaim(thread, key, first)", "entry, fresh = Entry(thread, key, 1, 1, 'claimed', 0, datetime.now(UTC), first), True", f"{A}/test_ledger.py"),
     Mutant("the record after it", "graph_agent/nodes/tool.py", 'await kit.effects.record(claim, "done", {**_told(changed), "seconds": seconds}, bodies=bodies)', "pass", f"{A}/test_ledger.py"),
     Mutant("the recorded result", "graph_agent/ledger.py", '"done": ("recorded", ', '"done": ("run", ', f"{A}/test_ledger.py"),
@@ -48,6 +54,12 @@ MUTANTS = (
     Mutant("the fence before a tool", "graph_agent/nodes/tool.py", "    kit.fence(where.thread)", "    pass", f"{A}/test_lease.py"),
     Mutant("waiting for the step", "graph_agent/nodes/tool.py", "    await kit.settled(where)", "    pass", f"{A}/test_ledger.py"),
     Mutant("the goals in a key", "graph_agent/ledger.py", """ if turn == 1 else f"{call.get('step', '')}~{turn}\"""", "", f"{A}/test_ledger.py"),
+    Mutant("the order of a set", "graph_agent/arguments.py", "return sorted(inner, key=canonical)", "return inner", f"{A}/test_effects.py"),
+    Mutant("the arguments of a call that is once", "graph_agent/tools.py", "hashed(call, canonical(said), length=32)", "hashed(call, length=32)", f"{A}/test_effects.py"),
+    Mutant("a new key after an undo", "graph_agent/ledger.py", 'if entry.status == "undone":', "if False:", f"{A}/test_undo.py"),
+    Mutant("the key of a doubt that a fork took over", "graph_agent/ledger.py", 'not in ("failed", "asking")', "not in ()", f"{A}/test_forks.py"),
+    Mutant("the doubt of a key that is never answered", "graph_agent/nodes/tool.py", "isinstance(error, PassedDeadlineError) and _takes_key(call, kit) and not again.yes", "False", f"{A}/test_effects.py"),
+    Mutant("what still reads", "graph_agent/nodes/tool.py", "    if kit.effects.running(_slot(call, where)):", "    if False:", f"{A}/test_tools.py"),
     Mutant("the refusal without a ledger", "graph_agent/agent.py", "if keeper is None and risky:", "if False:", f"{A}/test_ledger.py"),
     Mutant("the books of a fork", "graph_agent/forking.py", 'await ledger.aentries(source) if effects != "run" else []', "[]", f"{A}/test_ledger.py"),
     Mutant("the claim of an undo", "graph_agent/undoing.py", 'if entry.status == "undone":', "if False:", f"{A}/test_ledger.py"),
