@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import ormsgpack
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 Ref = Any
+T = TypeVar("T")
 LIST: Final = 0
 DICT: Final = 1
 ATOM: Final = 2
@@ -204,6 +205,26 @@ def is_recipe(ref: Ref) -> bool:
     return isinstance(ref, list) and bool(ref[0] & RECIPE)
 
 
+def as_ref(stored: Any) -> Ref:
+    """Give a reference that was read, if it is one."""
+    if type(stored) is list and len(stored) % 2 and set(map(type, stored)) == {int}:
+        sound = len(stored) > 1 and min(stored) >= 0 and max(stored) <= HIGHEST
+    else:
+        sound = type(stored) is bytes or (type(stored) is int and 0 <= stored <= HIGHEST)
+    if not sound:
+        msg = f"{stored!r:.40} is no reference"
+        raise ValueError(msg)
+    return stored
+
+
+def as_a(kind: type[T], stored: Any) -> T:
+    """Give what was read, if it is of this type."""
+    if not isinstance(stored, kind):
+        msg = f"{stored!r:.40} is no {kind.__name__}"
+        raise ValueError(msg)  # noqa: TRY004  what is stored is wrong, not who calls
+    return stored
+
+
 def pack_recipe(runs: Sequence[int], base: bytes | None = None) -> bytes:
     """Pack many runs; against an older recipe of the same value, only what differs takes room."""
     raw = ormsgpack.packb(runs)
@@ -215,7 +236,7 @@ def resolve(ref: Ref, recipes: Stack) -> Ref:
     kind, base, number = ref
     payload = recipes.payload(number)
     raw = payload if base == number else unsqueeze_against(recipes.payload(base), payload)
-    return [kind & ~RECIPE, *ormsgpack.unpackb(raw)]
+    return as_ref([kind & ~RECIPE, *ormsgpack.unpackb(raw)])
 
 
 def spans(ref: Ref) -> list[tuple[int, int]]:
@@ -253,6 +274,11 @@ def packed(value: Any) -> bytes:
 def unpacked(blob: bytes) -> Any:
     """Unpack plain data of a record."""
     return ormsgpack.unpackb(unsqueeze(blob), option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def unpacked_dict(blob: bytes) -> dict[Any, Any]:
+    """Unpack what must be a dict."""
+    return as_a(dict, unpacked(blob))
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from checkpointers.codec import packed, unpacked
+from checkpointers.codec import as_a, packed, unpacked
 from checkpointers.compression import squeeze, unsqueeze
 from checkpointers.errors import UnstorableValueError
 from checkpointers.fingerprint import blame
@@ -23,6 +23,7 @@ BODIES: Final = "(bodies)"
 CHUNK: Final = 256 << 10
 COVER: Final = 0
 HASH_BYTES: Final = 32
+LARGEST: Final = 1 << 40
 _PLAIN: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
@@ -108,7 +109,8 @@ def opened_entry(thread: int, name: str, vault: Vault, row: Sequence[Any]) -> tu
     """Give the entry of a row, with its mark; raises `BrokenSealError` for what is not one."""
     id_, number, revision, body = row
     key, status, step, at, record, mark = unpacked(vault.open(effect_place(thread, id_, number, revision), body))
-    return Entry(name, decoded(key), number, revision, status, step, moment(at), record, len(body)), mark
+    told = as_a(str, status), as_a(int, step), moment(as_a(int, at)), as_a(dict, record)
+    return Entry(name, decoded(as_a(bytes, key)), number, revision, *told, len(body)), as_a(bytes, mark)
 
 
 def hash_of(data: bytes) -> str:
@@ -142,7 +144,10 @@ def opened_cover(thread: int, vault: Vault, row: Sequence[Any]) -> Cover:
     """Give what the first row of a body says; raises `BrokenSealError` for what is not one."""
     raw = opened_part(thread, vault, row)
     size, step = unpacked(raw[HASH_BYTES:])
-    return Cover(raw[:HASH_BYTES], size, step)
+    if not 0 <= as_a(int, size) < LARGEST:
+        msg = f"it is said to have {size} bytes"
+        raise ValueError(msg)
+    return Cover(raw[:HASH_BYTES], size, as_a(int, step))
 
 
 def opened_chunk(thread: int, vault: Vault, row: Sequence[Any]) -> bytes:

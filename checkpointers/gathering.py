@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.codec import ATOM, LIST, WHOLE, Codec, Ref, is_recipe, numbers, unpacked
+from checkpointers.codec import ATOM, LIST, WHOLE, Codec, Ref, is_recipe, numbers
 from checkpointers.keys import key_of
-from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread, metadata_of
+from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread, told_metadata
 from checkpointers.operations.read import Shelf, Wanted, join, made, opened
 from checkpointers.paging import tuple_of
 from checkpointers.records import Record, TaskWrites, in_order
@@ -77,7 +77,7 @@ class Gathered:
     def tuple_of(self, checkpoint_id: str) -> CheckpointTuple:
         """Give a checkpoint as LangGraph wants it."""
         one = self.stored[checkpoint_id]
-        metadata = unpacked(metadata_of(self.thread, one.row))
+        metadata = told_metadata(self.thread, one.row)
         return tuple_of(made(self.tools, self.thread, one.record, metadata, one.tasks, self.shelf))
 
     def channel(self, checkpoint_id: str, name: str, default: Any) -> Any:

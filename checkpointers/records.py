@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
 
-from checkpointers.codec import Ref, packed, unpacked
+from checkpointers.codec import Ref, as_a, as_ref, packed, unpacked
 from checkpointers.keys import key_of, text_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -136,27 +136,31 @@ def unpack_record(row: Mapping[str, Any], body: bytes, names: Names) -> Record:
     """Unpack a row of the checkpoints table, opened; raises `KeyError` for a name not learned yet."""
     v, ts, versions, refs, seen, updated, bases, extra, long_ids, trail, chain, first_mark = unpacked(body)
     text = names.texts
-    ids = long_ids or [text_of(row["id"]), text_of(row["parent"]) if row["parent"] else None, text_of(row["ns"])]
+    id_, parent, ns = long_ids or (text_of(row["id"]), row["parent"] and text_of(row["parent"]), text_of(row["ns"]))
     return Record(
-        id=ids[0],
-        parent=ids[1],
-        ns=ids[2],
+        id=as_a(str, id_),
+        parent=parent and as_a(str, parent),
+        ns=as_a(str, ns),
         step=row["step"],
         at=row["at"],
         v=v,
         ts=_unpacked_time(ts),
         versions=_named(versions, text),
-        refs=_named(refs, text),
+        refs={text[name]: as_ref(ref) for name, ref in refs.items()},
         seen={text[node]: _named(mapping, text) for node, mapping in seen.items()},
         updated=[text[name] for name in updated] if isinstance(updated, list) else None,
         has_updated=updated is not False,
-        bases={text[name]: Base(seed, [tuple(w) for w in writes]) for name, (seed, writes) in bases.items()},
-        trail=_named(trail, text),
-        extra=extra,
-        chain=chain,
-        mark=first_mark or mark_of(body),
+        bases={text[name]: _base(*base) for name, base in bases.items()},
+        trail={text[name]: as_a(int, step) for name, step in trail.items()},
+        extra=None if extra is None else as_a(bytes, extra),
+        chain=as_a(bytes, chain),
+        mark=mark_of(body) if first_mark is None else as_a(bytes, first_mark),
         relinked=first_mark is not None,
     )
+
+
+def _base(seed: Any, writes: Any) -> Base:
+    return Base(None if seed is None else as_ref(seed), [(as_a(str, task), as_ref(ref)) for task, ref in writes])
 
 
 def mark_of(body: bytes) -> bytes:
@@ -178,8 +182,11 @@ def pack_writes(task: TaskWrites, names: Names) -> bytes:
 def unpack_writes(task_key: bytes, body: bytes, names: Names) -> TaskWrites:
     """Unpack the writes of a task; raises `KeyError` for a name not learned yet."""
     path, rows, long_task = unpacked(body)
-    writes = [Write(idx, names.texts[channel], ref, *(own or (path,))) for idx, channel, ref, *own in rows]
-    return TaskWrites(long_task or text_of(task_key) or "", writes)
+    writes = [
+        Write(as_a(int, idx), names.texts[channel], as_ref(ref), as_a(str, own[0] if own else path))
+        for idx, channel, ref, *own in rows
+    ]
+    return TaskWrites(as_a(str, long_task or text_of(task_key) or ""), writes)
 
 
 def in_order(tasks: Iterable[TaskWrites]) -> list[tuple[str, Write]]:

@@ -261,6 +261,8 @@ class SqliteDatabase(Database):
             raise _translated(self.place, error, log=Path(self._path + "-wal").exists()) from error
         except OSError as error:
             raise StorageError(self.place, error.strerror or error, hint="check the path and its folder") from error
+        except UnicodeDecodeError as error:  # what it says repeats a text of the file that is damaged
+            raise NotADatabaseError(self.place, f"what SQLite says of it is no text: {error.object!r:.200}") from error
 
 
 def _execute(connection: sqlite3.Connection, request: Request) -> Rows:

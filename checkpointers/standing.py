@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from checkpointers.codec import packed, unpacked
+from checkpointers.codec import as_a, packed, unpacked_dict
 from checkpointers.keys import decoded, encoded
 from checkpointers.sealing import Vault, element_place, thread_place
 from checkpointers.segments import Stack
@@ -112,7 +112,12 @@ def unpack_standing(key: int, vault: Vault, row: Sequence[Any]) -> Standing:
     tags, pins = labels or ([], [])
     effects, fold, bodies = (later[0] if later else None) or (0, 0, 0)
     stamp, steps, head, flags, kinds, checkpoints, size, created, updated = numbers
+    told = unpacked_dict(counts)
+    numbered = [*pins, *told, *told.values(), effects, fold, bodies]
+    if not {*map(type, tags)} <= {str} or not {*map(type, numbered)} <= {int}:
+        msg = "what it counts and how it is labelled has another form"
+        raise ValueError(msg)
     return Standing(
-        decoded(name), stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated, metadata,
-        unpacked(counts), tags, pins, effects, fold, bodies,
+        decoded(as_a(bytes, name)), stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated,
+        as_a(bytes, metadata), told, tags, pins, effects, fold, bodies,
     )  # fmt: skip

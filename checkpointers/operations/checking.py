@@ -32,6 +32,7 @@ from checkpointers.operations.common import (
     name_is_sound,
     open_thread,
     records_of,
+    told_metadata,
     wrapped_key,
     writes_of,
 )
@@ -89,8 +90,9 @@ class Checkup:
 
     def deltas(self) -> set[str]:
         """Name the channels that are rebuilt from what they were told, as far as metadata and records say so."""
-        told = (unpacked(metadata).get("counters_since_delta_snapshot") or {} for metadata in self.metadata.values())
-        return {name for names in told for name in names}.union(*(record.bases for record in self.records.values()))
+        told = [unpacked(raw).get("counters_since_delta_snapshot") for raw in self.metadata.values()]
+        named = {name for names in told if isinstance(names, dict) for name in names}
+        return named.union(*(record.bases for record in self.records.values()))
 
     def heads(self) -> list[int]:
         """Give the sound steps of the root namespace, those of the thread's own line first, the newest first."""
@@ -181,6 +183,7 @@ def _checkpoints(tools: Tools, check: Checkup) -> Statements[None]:
     for row in rows:
         try:
             (record,) = yield from records_of(tools, check.thread, [row])
+            told_metadata(check.thread, row)
             metadata = metadata_of(check.thread, row)
         except (IntegrityError, TypeError, UnicodeError) as error:
             check.found(_told(error), _step(row))

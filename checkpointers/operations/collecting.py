@@ -111,7 +111,10 @@ def _texts_of(found: Contents) -> Iterator[bytes]:
     kept = {record.step for record in found.records}
     for row in found.rows:
         if row[STEP] in kept:
-            yield unsqueeze(metadata_of(found.thread, row))
+            raw = metadata_of(found.thread, row)
+            with checked(found.thread.name, "the checkpoint's metadata", row[STEP]):
+                text = unsqueeze(raw)
+            yield text
     yield from (record.extra for record in found.records if record.extra)
 
 

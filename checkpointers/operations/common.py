@@ -8,17 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from checkpointers.codec import Codec
+from checkpointers.codec import Codec, unpacked_dict
 from checkpointers.errors import IncompleteRecordError, IntegrityError
 from checkpointers.keys import decoded, digest, encoded, key_of, text_of, thread_key
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
-from checkpointers.sealing import (
-    BrokenSealError,
-    checkpoint_place,
-    metadata_place,
-    name_seal,
-    write_place,
-)
+from checkpointers.sealing import checkpoint_place, metadata_place, name_seal, write_place
 from checkpointers.standing import STANDING_COLUMNS, Thread, holder_of, unpack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.tally import rows_in
@@ -26,7 +20,7 @@ from checkpointers.vaults import Vaults
 
 T = TypeVar("T")
 ROOT: Final = ""
-DAMAGE: Final = (BrokenSealError, struct.error, TypeError, OverflowError)
+DAMAGE: Final = (ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error)
 CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
 NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
@@ -86,7 +80,11 @@ def config_of(thread: str, ns: str, checkpoint_id: str) -> dict[str, Any]:
 
 @contextmanager
 def checked(thread: str, what: str, step: int | None = None) -> Iterator[None]:
-    """Name the thread and the place when a seal does not hold, or when a row does not even have the right types."""
+    """Name the thread and the place when a seal does not hold, or when what it holds has not the form of such a row.
+
+    A digest can be made by anybody who can write rows, and a newer program may write others. A `KeyError` is a name
+    that was not learned yet.
+    """
     try:
         yield
     except DAMAGE as error:
@@ -179,9 +177,14 @@ def records_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[
     columns = [dict(zip(CHECKPOINT_COLUMNS, row, strict=True)) for row in rows]
 
     def unpacked() -> list[Record]:
-        return [unpack_record(row, body, tools.names) for row, body in zip(columns, bodies, strict=True)]
+        return [_record(tools, thread, row, body) for row, body in zip(columns, bodies, strict=True)]
 
     return (yield from _with_names(tools, thread, unpacked))
+
+
+def _record(tools: Tools, thread: Thread, row: Mapping[str, Any], body: bytes) -> Record:
+    with checked(thread.name, "the checkpoint's row", row["step"]):
+        return unpack_record(row, body, tools.names)
 
 
 def _with_names(tools: Tools, thread: Thread, unpacked: Callable[[], T]) -> Statements[T]:
@@ -208,25 +211,38 @@ def place_of_row(thread: int, row: Row, metadata: bytes) -> bytes:
     return checkpoint_place(thread, key, row[AT], flags=row[FLAGS], metadata=metadata)
 
 
+def told_metadata(thread: Thread, row: Row) -> dict[str, Any]:
+    """Give the metadata of a checkpoint's row."""
+    raw = metadata_of(thread, row)
+    with checked(thread.name, "the checkpoint's metadata", row[STEP]):
+        return unpacked_dict(raw)
+
+
 def metadata_of(thread: Thread, row: Row) -> bytes:
     """Give the packed metadata of a checkpoint's row."""
     with checked(thread.name, "the checkpoint's metadata", row[STEP]):
         return thread.vault.show(metadata_place(thread.key, row[NS], row[ID]), row[METADATA])
 
 
-def writes_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[TaskWrites]]:
-    """Open rows of the writes table, learning names on the way."""
-    bodies = [open_writes(thread, row) for row in rows]
+def writes_of(
+    tools: Tools, thread: Thread, rows: Sequence[Row], step: int | None = None
+) -> Statements[list[TaskWrites]]:
+    """Open rows of the writes table, learning names on the way; an error names the step, if it is given."""
+    bodies = [open_writes(thread, row, step) for row in rows]
+
+    def one(row: Row, body: bytes) -> TaskWrites:
+        with checked(thread.name, f"writes on checkpoint {_said(row[1])}", step):
+            return unpack_writes(row[2], body, tools.names)
 
     def unpacked() -> list[TaskWrites]:
-        return [unpack_writes(row[2], body, tools.names) for row, body in zip(rows, bodies, strict=True)]
+        return [one(row, body) for row, body in zip(rows, bodies, strict=True)]
 
     return (yield from _with_names(tools, thread, unpacked))
 
 
-def open_writes(thread: Thread, row: Row) -> bytes:
+def open_writes(thread: Thread, row: Row, step: int | None = None) -> bytes:
     """Give the content of a row of writes."""
-    with checked(thread.name, f"writes on checkpoint {_said(row[1])}"):
+    with checked(thread.name, f"writes on checkpoint {_said(row[1])}", step):
         return thread.vault.open(write_place(thread.key, (row[0], row[1], row[2]), row[3]), row[4])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from checkpointers.codec import Codec, unpacked
+from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError, KeyringError
 from checkpointers.keys import key_of
 from checkpointers.operations import read
@@ -17,8 +17,8 @@ from checkpointers.operations.common import (
     STEP,
     Place,
     Tools,
-    metadata_of,
     records_of,
+    told_metadata,
     wrapped_key,
     writes_of,
 )
@@ -95,7 +95,7 @@ def _told(tools: Tools, thread: Thread, row: Row) -> Statements[Raw]:
 
 def _metadata(thread: Thread, row: Row, problems: list[str]) -> Any:
     try:
-        return unpacked(metadata_of(thread, row))
+        return told_metadata(thread, row)
     except (CheckpointerError, ValueError) as error:
         problems.append(f"metadata cannot be read: {error}")
         return Degraded("metadata", row)

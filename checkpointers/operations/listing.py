@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import ormsgpack
 
-from checkpointers.codec import unpacked
 from checkpointers.compression import PLAIN
 from checkpointers.errors import IncompleteRecordError, IntegrityError
 from checkpointers.keys import key_of
@@ -22,9 +21,9 @@ from checkpointers.operations.common import (
     all_there,
     find_thread,
     is_shredded,
-    metadata_of,
     open_thread,
     see_it_is,
+    told_metadata,
 )
 from checkpointers.operations.read import Loaded, load
 from checkpointers.records import Record
@@ -133,7 +132,7 @@ def _see_parents(thread: Thread, records: Sequence[Record], below: int) -> State
 def _matches(thread: Thread, row: Row, wanted: Mapping[str, Any]) -> bool:
     if not wanted:
         return True
-    metadata = unpacked(metadata_of(thread, row))
+    metadata = told_metadata(thread, row)
     return all(metadata.get(key) == value for key, value in wanted.items())
 
 

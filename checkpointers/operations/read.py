@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checkpointers.codec import Ref, is_recipe, joined, spans, unpacked
+from checkpointers.codec import Ref, is_recipe, joined, spans
 from checkpointers.errors import IncompleteRecordError, StrictReadingError, UnreadableValueError
 from checkpointers.errors import at as where
 from checkpointers.keys import key_of
@@ -18,14 +18,15 @@ from checkpointers.operations.common import (
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
     SELECT_WRITES,
+    STEP,
     Place,
     Tools,
     checkpoint_row,
     damaged,
     find_thread,
-    metadata_of,
     records_of,
     see_all_writes,
+    told_metadata,
     writes_of,
 )
 from checkpointers.operations.guard import meet
@@ -93,7 +94,7 @@ def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[L
         return []
     records, pending, shelf = yield from opened(tools, thread, rows)
     return [
-        made(tools, thread, record, unpacked(metadata_of(thread, row)), tasks, shelf)
+        made(tools, thread, record, told_metadata(thread, row), tasks, shelf)
         for row, record, tasks in zip(rows, records, pending, strict=True)
     ]
 
@@ -128,7 +129,7 @@ def pending_writes(
     for row, (_, ns, checkpoint) in zip(rows, keys, strict=True):
         written = by_checkpoint.get((ns, checkpoint), [])
         see_all_writes(thread, row, written)
-        result.append((yield from writes_of(tools, thread, written)))
+        result.append((yield from writes_of(tools, thread, written, row[STEP])))
     return result
 
 
@@ -142,6 +143,7 @@ class Shelf:
 
 def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[Shelf]:
     """Read every element that these references need, each once, in one request; in two if some have recipes."""
+    wanted = list(wanted)
     refs = [(tools.names.keys[want.channel], want.ref) for want in wanted]
     long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)}
     recipes = (yield from resolved(thread, long)) if long else {}
@@ -157,8 +159,16 @@ def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[
         try:
             stacks[channel].add(number, body)
         except DAMAGE as error:
-            raise damaged(thread.name, f"element {number} of channel {tools.names.texts[channel]!r}", error) from error
+            name, shelf = tools.names.texts[channel], Shelf(stacks, recipes)
+            steps = (want.step for want in wanted if want.channel == name and _needs(shelf, channel, want.ref, number))
+            raise damaged(thread.name, f"element {number} of channel {name!r}", error, next(steps, None)) from error
     return Shelf(stacks, recipes)
+
+
+def _needs(shelf: Shelf, channel: int, ref: Ref, number: int) -> bool:
+    """Tell whether a reference has an element of the row that stands under this number."""
+    told = shelf.recipes[channel, tuple(ref)] if is_recipe(ref) else ref
+    return any(number in (start_of(first), first) or first <= number < first + count for first, count in spans(told))
 
 
 def made(

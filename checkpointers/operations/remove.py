@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkpointers.codec import covers, unpacked
+from checkpointers.codec import covers
 from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
 from checkpointers.lineage import MissingAncestorError, by_namespace, relinked
@@ -35,6 +35,7 @@ from checkpointers.operations.common import (
     open_thread,
     records_of,
     see_all_writes,
+    told_metadata,
     writes_of,
 )
 from checkpointers.operations.noting import noted_rows
@@ -99,7 +100,8 @@ def lines(found: Contents) -> list[Line]:
         kinds = 0
         for task in found.of(record):
             kinds |= task.kinds
-        root = (unpacked(metadata_of(found.thread, row)).get("parents") or {}).get("")
+        parents = told_metadata(found.thread, row).get("parents")
+        root = parents.get("") if isinstance(parents, dict) else None
         result.append(Line(record.step, record.ns, record.id, record.parent, moment(record.at), kinds, root))
     return result
 
@@ -326,7 +328,7 @@ def steps_of_runs(tools: Tools, run_ids: Collection[str]) -> Statements[dict[str
                 (thread.key, after),
             )
             for one in rows:
-                if unpacked(metadata_of(thread, one)).get("run_id") in run_ids:
+                if told_metadata(thread, one).get("run_id") in run_ids:
                     found.setdefault(thread.name, []).append(one[STEP])
             if len(rows) < SCANNED_AT_A_TIME:
                 break

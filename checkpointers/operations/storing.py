@@ -231,7 +231,8 @@ def resolved(of: Thread, wanted: set[tuple[int, Any]]) -> Statements[dict[tuple[
                 stacks[channel] = of.stack(channel)
             stacks[channel].add(number, body)
     try:
-        return {(key, ref): resolve(ref, stacks.get(recipes_of(key), Stack())) for key, ref in wanted}
+        with checked(of.name, "a recipe"):
+            return {(key, ref): resolve(ref, stacks.get(recipes_of(key), Stack())) for key, ref in wanted}
     except MissingElementError as error:
         raise IncompleteRecordError(thread=of.name, step=None, channel="(recipes)") from error
 

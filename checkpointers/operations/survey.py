@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from checkpointers.cipher import LABELLED, labels_in
-from checkpointers.codec import unpacked
+from checkpointers.codec import unpacked_dict
 from checkpointers.effects import BODIES, EFFECTS
 from checkpointers.errors import IncompleteRecordError, IntegrityError, ShreddedError
 from checkpointers.keys import key_of, text_of
@@ -27,10 +27,10 @@ from checkpointers.operations.common import (
     checked,
     find_thread,
     learn_names,
-    metadata_of,
     open_thread,
     records_of,
     see_it_is,
+    told_metadata,
 )
 from checkpointers.operations.whole import locked, restand
 from checkpointers.records import FAILED, INTERRUPTED, RESUMED, Record
@@ -96,6 +96,8 @@ def _info(tools: Tools, row: Row) -> ThreadInfo:
     """Tell what a thread's row says; of one that cannot be opened, that it is there."""
     try:
         thread = open_thread(tools, row)
+        with checked(thread.name, "the thread's row"):
+            unpacked_dict(thread.standing.metadata)
     except (IntegrityError, ShreddedError) as error:
         status: Status = "shredded" if isinstance(error, ShreddedError) else "damaged"
         return ThreadInfo(f"#{row[0]}", status, 0, 0, 0, moment(0), moment(0), (), (), NO_METADATA)
@@ -166,7 +168,7 @@ def newest_steps(tools: Tools, name: str, ns: str | None, count: int) -> Stateme
 
 
 def _step(thread: Thread, row: Row, record: Record) -> StepInfo:
-    metadata = unpacked(metadata_of(thread, row))
+    metadata = told_metadata(thread, row)
     with checked(thread.name, "the checkpoint's row", record.step):
         status = status_of(row[FLAGS], kinds_in(row[TALLY]))
     return StepInfo(

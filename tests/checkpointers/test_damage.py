@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from checkpointers import IncompleteRecordError, IntegrityError, Saver
-from tests.checkpointers.graphs import config, nested, review
+from checkpointers import IncompleteRecordError, IntegrityError, NotADatabaseError, Saver, SqliteSaver
+from checkpointers.codec import packed
+from checkpointers.sealing import Digests, write_place
+from tests.checkpointers.graphs import config, loop, nested, review
 from tests.checkpointers.test_fsck import ask
-from tests.proofs import corrupt
+from tests.proofs import corrupt, forged
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -47,3 +52,84 @@ def test_the_head_of_a_subgraph_that_is_gone(saver: Saver) -> None:
     ask(saver, "DELETE FROM cp_checkpoints WHERE step = ?", newest)
     with pytest.raises(IncompleteRecordError):
         saver.get_tuple(config(checkpoint_ns=ns))
+
+
+@pytest.mark.slow
+def test_rows_that_anybody_can_seal_are_values_or_typed_errors() -> None:
+    """The bounded form of `python -m tests.proofs.forged`: a digest that holds says nothing of what it seals."""
+    count = forged.prove(40, 1)
+    assert (count.tried, count.untyped.total(), count.others) == (40, 0, [])
+    assert count.looks["typed"] > 40
+
+
+ODD: list[Any] = [
+    [],
+    {},
+    "x",
+    7,
+    None,
+    [5, [[0, 1, b"\x02"]], None],
+    [["path"]],
+    ["path", [[0, 1, "x"]], None],
+    ["path", [[0, {}, 1]], None],
+]
+
+
+@pytest.mark.parametrize("content", ODD, ids=repr)
+def test_writes_of_another_form(saver: Saver, content: Any) -> None:
+    """What this program never writes, under a digest that holds: an error of ours that names the step, and a finding."""
+    review(saver).invoke({}, config())
+    loop(saver).invoke({"until": 1, "n": 0}, config("other"))
+    thread, ns, checkpoint, task, kinds = ask(
+        saver, "SELECT thread, ns, checkpoint, task, kinds FROM cp_writes WHERE kinds > 0 ORDER BY task LIMIT 1"
+    )[0]
+    place = write_place(thread, (bytes(ns), bytes(checkpoint), bytes(task)), kinds)
+    ask(saver, "UPDATE cp_writes SET body = ? WHERE task = ?", Digests().seal(place, packed(content)), bytes(task))
+    with pytest.raises(IntegrityError) as caught:
+        saver.get_tuple(config())
+    assert (caught.value.thread, caught.value.step) == ("t", saver.threads()[-1].step)
+    assert saver.fsck("t") != []
+    assert saver.inspect(config()).problems != []
+    assert saver.get_tuple(config("other")) is not None
+
+
+@pytest.mark.parametrize("table", ["cp_elements", "cp_writes"])
+def test_damage_names_the_step_that_needs_it(saver: Saver, table: str) -> None:
+    """Where an element or a row of writes is damaged, the error names the step that was to be read."""
+    for value in range(3):
+        review(saver).invoke({"log": [{"value": value, "text": "long enough to be an element of its own"}]}, config())
+    ask(saver, f"UPDATE {table} SET body = ?", b"nothing that was ever sealed")
+    head = saver.steps("t")[-1].number
+    with pytest.raises(IntegrityError, match=f"^t@{head}: ") as caught:
+        saver.get_tuple(config())
+    assert caught.value.step == head
+
+
+def test_a_row_of_a_thread_of_another_form_stops_no_listing(saver: Saver) -> None:
+    """A thread's own row is listed as damaged, whatever was sealed in it; the others as they are."""
+    for thread in ("t", "other"):
+        loop(saver).invoke({"until": 1, "n": 0}, config(thread))
+    names = "thread, stamp, steps, head, flags, kinds, checkpoints, bytes, created_at, updated_at, head_id"
+    key = saver._tools().key("t")
+    (row,) = ask(saver, f"SELECT {names} FROM cp_threads WHERE thread = ?", key)
+    place = forged.place_of("cp_threads", dict(zip(names.split(", "), [*row[:-1], bytes(row[-1])], strict=True)))
+    for content in (b"\x90", b"\x01", packed({}), b"\x95\xa1t\xc4\x00\xc4\x00\xc0\xc0"):
+        ask(saver, "UPDATE cp_threads SET body = ? WHERE thread = ?", Digests().seal(place, content), key)
+        assert {info.thread: info.status for info in saver.threads()} == {f"#{key}": "damaged", "other": "done"}
+        with pytest.raises(IntegrityError):
+            saver.get_tuple(config())
+        assert saver.get_tuple(config("other")) is not None
+
+
+def test_a_damaged_text_of_the_schema(tmp_path: Path) -> None:
+    """What SQLite says of a damaged file may be no text itself; it is told as what it is."""
+    path = tmp_path / "a.db"
+    with SqliteSaver.open(path) as saver:
+        loop(saver).invoke({"until": 1, "n": 0}, config())
+    with sqlite3.connect(path) as base:
+        base.execute("PRAGMA journal_mode=DELETE")
+    base.close()
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(b"CREATE TABLE cp_threads", b"CREATE \xecABLE cp_threads"))
+    with pytest.raises(NotADatabaseError, match=r"a\.db"):
+        SqliteSaver.open(path)
