@@ -187,7 +187,8 @@ class LeaseLostError(CheckpointerError):
     def __init__(self, thread: str, owner: str | None) -> None:
         """Say who has the thread now."""
         self.thread, self.owner = thread, owner
-        now = f"{owner} holds it now" if owner else "it was released, or the thread was deleted"
+        nobody = "nobody holds it now: it was released, or it ran out and somebody else had or wrote the thread since"
+        now = f"{owner} holds it now" if owner else f"{nobody}, or the thread was deleted"
         super().__init__(f"the lease of thread {thread!r} is over: {now}; nothing was written, take the lease again")
 
 

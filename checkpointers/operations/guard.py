@@ -65,6 +65,9 @@ def entitled(tools: Tools, memory: ThreadMemory, thread: str, token: bytes | Non
         standing = yield from recall(tools, memory, thread)
     if not _may(memory.holder, token):
         raise refusal(thread, memory.holder, token)
+    if token is not None and memory.holder is not None:
+        # One that ran out and that nobody took goes on, and does not evict itself; the stamp tells if somebody does.
+        memory.holder = replace(memory.holder, expired=False)
     return standing
 
 

@@ -332,6 +332,26 @@ def test_without_a_heartbeat_it_runs_out(url: str) -> None:
         assert two.get_tuple(config()).pending_writes == []
 
 
+def test_a_lease_that_ran_out_and_that_nobody_took_goes_on(url: str) -> None:
+    """Also for who has to look how the thread stands: a holder does not take itself for one that is to be evicted."""
+    with reopen(url) as one, reopen(url) as two:
+        silent(one)
+        place = put(two, {"x": 1})
+        lease = one.lease("t", ttl=TTL, owner="one")
+        lease.__enter__()
+        time.sleep(TTL + 0.1)
+        for version in range(2, 5):
+            place = put(one, {"x": version}, after=place, version=version)
+        one.ledger.claim("t", "key", {})
+        assert one.holder("t") is None
+        with two.lease("t", owner="two"), pytest.raises(LeaseLostError, match="two holds it now"):
+            put(one, {"x": 9}, after=place, version=9)
+        with pytest.raises(LeaseLostError, match="it ran out and somebody else had"):
+            put(one, {"x": 9}, after=place, version=9)
+        lease.__exit__(None, None, None)
+        assert values(two) == {"x": 4}
+
+
 def test_a_write_evicts_a_holder_that_ran_out(url: str) -> None:
     """Without a lease, too, a thread whose holder ran out may be written; the holder is then no longer one."""
     with reopen(url) as one, reopen(url) as two:
