@@ -1,6 +1,8 @@
 """`python -m tests.proofs.fuzz [seconds] [seed]`: damaged bytes for everything that decodes stored ones.
 
-With atheris, if it is installed, inputs are led by coverage; else they are mutations of real payloads from a seed.
+Values, segments, compressed bytes, recipes; the rows of threads, checkpoints, writes, ledger and bodies, behind a seal
+that holds; keyrings and wrapped keys. With atheris, if it is installed, inputs are led by coverage; else they are
+mutations of real payloads from a seed.
 Only errors of ours may come out; nothing is imported, opened or run, and memory stays within a bound.
 """
 
@@ -17,16 +19,34 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 ATHERIS: Any = importlib.import_module("atheris") if importlib.util.find_spec("atheris") else None
 with ATHERIS.instrument_imports(include=["checkpointers"]) if ATHERIS else contextlib.nullcontext():
-    from checkpointers.codec import packed, unpacked
+    from checkpointers.codec import RECIPE, pack_recipe, packed, resolve, unpacked, unpacked_dict
     from checkpointers.compression import squeeze, unsqueeze
+    from checkpointers.effects import Cover, Entry, opened_chunk, opened_cover, opened_entry, sealed_cover, sealed_entry
     from checkpointers.errors import CheckpointerError
-    from checkpointers.segments import Segment, seal
+    from checkpointers.keyring import Keyring, _parsed
+    from checkpointers.operations.common import checked
+    from checkpointers.records import (
+        Base,
+        Names,
+        Record,
+        TaskWrites,
+        Write,
+        pack_record,
+        pack_writes,
+        unpack_record,
+        unpack_writes,
+    )
+    from checkpointers.sealing import SEAL_BYTES, Digests
+    from checkpointers.segments import MissingElementError, Segment, Stack, seal
+    from checkpointers.standing import Standing, pack_standing, unpack_standing
     from checkpointers.strict import StrictSerializer, inspect_value
     from tests.checkpointers.gadgets import SAMPLES, TYPES, Watch, payloads, warm_up
 
@@ -51,8 +71,63 @@ def _segment(data: bytes) -> None:
         segment.payload(index)
 
 
-TARGETS: tuple[Callable[[bytes], Any], ...] = (_loads, _loads, _inspects, unpacked, _segment, unsqueeze)
-OURS = (_loads, _inspects)
+class Trusting(Digests):
+    """Takes any bytes for what was sealed: that a digest holds says nothing of what it seals."""
+
+    def open(self, place: bytes, blob: bytes) -> bytes:
+        """Give them."""
+        del place
+        return blob
+
+
+VAULT = Trusting()
+COLUMNS = {"id": b"t1", "parent": b"t0", "ns": b"t", "step": 3, "at": 5}
+STANDING = (7, 3, 3, b"t1", 0, 0, 3, 100, 1, 2)
+NAMES = Names()
+NAMES.learn((number, f"name {number}") for number in range(-128, 129))
+LONG = list(range(200))
+RING = Keyring({"one": b"1" * 32, "two": b"2" * 32})
+
+
+def _recipe(data: bytes) -> None:
+    stack = Stack()
+    stack.add(0, squeeze(pack_recipe([0, 200])))
+    stack.add(1, data[1:])
+    with suppress(MissingElementError):
+        resolve([RECIPE, data[0] & 1, 1], stack)
+
+
+def _row(data: bytes) -> None:
+    """Read the content of a row: which sort of row, the first byte says."""
+    where, raw = data[0] % 7, data[1:]
+    with checked("t", "the row"), suppress(KeyError):  # a name that is not learned yet
+        match where:
+            case 0:
+                unpack_record(COLUMNS, raw, NAMES)
+            case 1:
+                unpack_writes(b"ttask", raw, NAMES)
+            case 2:
+                unpack_standing(1, VAULT, (*STANDING, raw))
+            case 3:
+                opened_entry(1, "t", VAULT, (b"i" * 16, 1, 1, raw))
+            case 4:
+                opened_cover(1, VAULT, (b"h" * 16, 0, raw))
+            case 5:
+                opened_chunk(1, VAULT, (b"h" * 16, 1, raw))
+            case _:
+                unpacked_dict(raw)
+
+
+def _keys(data: bytes) -> None:
+    _parsed(data.decode("utf-8", "replace"))
+    with checked("t", "the key"):
+        RING.unwrap(data, b"place")
+
+
+TARGETS: tuple[Callable[[bytes], Any], ...] = (
+    _loads, _loads, _inspects, unpacked, _segment, unsqueeze, _row, _row, _recipe, _keys,
+)  # fmt: skip
+OURS = (_loads, _inspects, _row, _keys)
 
 
 def seeds() -> list[bytes]:
@@ -63,8 +138,34 @@ def seeds() -> list[bytes]:
     elements = [_serde.dumps_typed([value])[1] for value in list(SAMPLES.values())[:64]]
     records = [packed(value) for value in ({"a": 1}, [1, [2, "x"]], {"v": ["t" * 50] * 40, 3: None})]
     found += [b"\x03" + record for record in records]
+    found += [b"\x06" + row for row in rows()]
+    found += [
+        b"\x08\1" + squeeze(pack_recipe(LONG)),
+        b"\x08\0" + squeeze(pack_recipe(LONG, pack_recipe([0, 200]))),
+        b"\x09" + RING.wrap(b"k" * 32, b"place"),
+        b"\x09one: MTEx",
+    ]
     found += [b"\x04" + unsqueeze(seal(elements)), b"\x05" + seal(elements), b"\x05" + squeeze(b"x" * 20_000)]
     return found
+
+
+def rows() -> list[bytes]:
+    """Give the content of a row of each sort, after the byte that names the sort."""
+    versions: dict[str, Any] = {"name 1": 3, "name 2": "3.5"}
+    record = Record(
+        id="1", ns="", parent="0", ts="2026-01-02T03:04:05+00:00", versions=versions, refs={"name 1": b"\x02", "name 2": [0, 1, 9]},
+        seen={"name 3": versions}, updated=["name 1"], bases={"name 4": Base(3, [("task", [8, 1, 2])])},
+        trail={"name 5": 2}, extra=b"x", chain=b"c" * 8,
+    )  # fmt: skip
+    writes = TaskWrites("task", [Write(0, "name 1", 4, "path"), Write(1, "name 2", [0, 1, 2], "other")])
+    standing = Standing("t", 7, 3, 3, b"t1", tags=["a"], pins=[2], counts={1: 5}, effects=2, fold=9, bodies=1)
+    entry = Entry("t", "key", 1, 1, "done", 3, datetime(2026, 1, 2, tzinfo=UTC), {"said": [1, {"a": None}]})
+    found = [
+        pack_record(record, NAMES), pack_writes(writes, NAMES), pack_standing(1, VAULT, standing)[-1][SEAL_BYTES:],
+        sealed_entry(1, VAULT, entry, b"mark")[-1][SEAL_BYTES:], sealed_cover(1, VAULT, Cover(b"h" * 32, 70_000, 3))[-1][SEAL_BYTES:],
+        b"h" * 32 + squeeze(b"body" * 200), packed({"source": "loop", "parents": {"": "1"}}),
+    ]  # fmt: skip
+    return [bytes((sort,)) + raw for sort, raw in enumerate(found)]
 
 
 def mutated(chance: random.Random, corpus: list[bytes]) -> bytes:
