@@ -79,7 +79,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         place = place_of(config)
         session.writer(self._slot(place.thread), config)
         found = self._get(place)
-        self._saw(place, found)
+        self._saw(place, found, config)
         return tuple_of(found, config if place.id else None) if found else None
 
     def _get(self, place: Place) -> read.Loaded | None:
@@ -88,11 +88,11 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         with self._memory.spare(place.thread) as memory:
             return self._read(lambda: read.get(self._tools(), place, memory))
 
-    def _saw(self, place: Place, found: read.Loaded | None) -> None:
+    def _saw(self, place: Place, found: read.Loaded | None, config: RunnableConfig) -> None:
         """Remember in this context where it saw a thread stand, so that a write notices when that is no longer so."""
         if place.ns == ROOT and not (found is None and place.id):
             id_ = found.record.id if found else None
-            session.saw(self._slot(place.thread), id_, head=found is None or found.is_head)
+            session.saw(self._slot(place.thread), id_, head=found is None or found.is_head, config=config)
 
     def _slot(self, thread: str) -> session.Slot:
         return self.database.number, thread
@@ -167,8 +167,10 @@ class Saver(Care, BaseCheckpointSaver[Any]):
                 raise
             for one in joined:
                 one.settle()
-        if place.ns == ROOT:
-            lines.stored(self._slot(place.thread), id_, beside=stored.beside)
+            if (
+                place.ns == ROOT
+            ):  # before anything else of this run is written, which would take its own step for another's
+                lines.stored(self._slot(place.thread), id_, beside=stored.beside)
         if stored.beside and new.line == "head":
             warnings.warn(ForkedWarning(_FORKED.format(at(place.thread, stored.step))), stacklevel=3)
         return cast("RunnableConfig", config_of(place.thread, place.ns, id_))
@@ -183,7 +185,11 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> rows.NewWrites:
         place = place_of(config)
-        return rows.NewWrites(place, writes, task, path, self._token(place.thread, config))
+        token, lines = self._token(place.thread, config), session.lines_of(config)
+        if token is not None or lines is None or place.ns != ROOT or self.on_conflict == "fork":
+            return rows.NewWrites(place, writes, task, path, token)
+        slot = self._slot(place.thread)
+        return rows.NewWrites(place, writes, task, path, token, lambda: lines.of(slot, place.id) == "head")
 
     def _put_writes(self, new: rows.NewWrites) -> None:
         waiting = Waiting(new)
@@ -238,7 +244,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         place = place_of(config)
         session.writer(self._slot(place.thread), config)
         found = await self.database.elsewhere(lambda: self._get(place))
-        self._saw(place, found)
+        self._saw(place, found, config)
         return tuple_of(found, config if place.id else None) if found else None
 
     async def aget_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:

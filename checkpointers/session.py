@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     from checkpointers.lease import Lease
@@ -26,6 +27,7 @@ KEPT: Final = 256
 RUN: Final = "__pregel_runtime"
 
 _lock = threading.Lock()
+_runs: WeakValueDictionary[int, Lines] = WeakValueDictionary()
 _live: dict[Slot, list[Lease]] = {}
 _held: ContextVar[Mapping[Slot, Lease]] = ContextVar("checkpointers_held")
 _lines: ContextVar[Lines] = ContextVar("checkpointers_lines")
@@ -82,9 +84,17 @@ def lines() -> Lines:
     return found
 
 
-def saw(slot: Slot, checkpoint: str | None, *, head: bool) -> None:
-    """Begin anew in this context, with a checkpoint that was loaded."""
-    _lines.set(lines().loaded(slot, checkpoint, head=head))
+def saw(slot: Slot, checkpoint: str | None, *, head: bool, config: Mapping[str, Any]) -> None:
+    """Begin anew in this context, and in the run of a config, with a checkpoint that was loaded."""
+    known = lines().loaded(slot, checkpoint, head=head)
+    _lines.set(known)
+    if (run := config["configurable"].get(RUN)) is not None:
+        _runs[id(run)] = known
+
+
+def lines_of(config: Mapping[str, Any]) -> Lines | None:
+    """Give what the run of a config knows, wherever it is asked; None for a call that is of no run."""
+    return _runs.get(id(config["configurable"].get(RUN)))
 
 
 def held(slot: Slot) -> Lease | None:

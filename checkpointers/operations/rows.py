@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,13 +22,14 @@ COUNT_WRITES: Final = "UPDATE cp_checkpoints SET tally = tally + ? WHERE thread 
 
 @dataclass(frozen=True, slots=True)
 class NewWrites:
-    """The arguments of a `put_writes`."""
+    """The arguments of a `put_writes`; `at_head` tells, when asked, whether their run believes to stand there."""
 
     place: Place
     writes: Sequence[tuple[str, Any]]
     task: str
     path: str
     token: bytes | None = None
+    at_head: Callable[[], bool] | None = None
 
 
 @dataclass(slots=True)

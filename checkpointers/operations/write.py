@@ -174,6 +174,11 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
     merge = False
     for _ in range(ATTEMPTS):
         standing = yield from entitled(tools, memory, thread, writes[0].token)
+        if _astray(standing, writes):
+            memory.forget()  # what is remembered may be older than what was loaded
+            standing = yield from entitled(tools, memory, thread, writes[0].token)
+            if _astray(standing, writes):
+                raise HeadMovedError(thread, standing.head)
         elements = Elements()
         written = yield from write_rows(tools, memory, elements, writes=writes, merge=merge)
         yield from finish(memory, elements)
@@ -191,6 +196,13 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
         memory.forget()
         merge = merge or answer == "duplicate"
     raise too_busy(thread)
+
+
+def _astray(standing: Standing, writes: Sequence[NewWrites]) -> bool:
+    """Tell whether a thread stands elsewhere than the run of some writes believes: they would mix with another's."""
+    return any(
+        new.at_head is not None and standing.head_id != key_of(new.place.id or "") and new.at_head() for new in writes
+    )
 
 
 def _kinds_on_head(standing: Standing, written: Rows) -> int:

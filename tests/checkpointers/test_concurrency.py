@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
 import multiprocessing as mp
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from langgraph.graph import StateGraph
+from langgraph.types import Command, Send, interrupt
 
 from checkpointers import HeadMovedError, Saver, open_saver
 from checkpointers.grouping import Groups, Waiting
@@ -90,6 +94,50 @@ def test_another_process_wrote_in_between(url: str) -> None:
         assert [entry["id"] for entry in log] == list(range(len(log)))
         rows = next(u.rows for u in one.usage("t") if u.channel == "log")
         assert rows == len(log)
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_two_answers_to_one_question(url: str, parallel: int) -> None:
+    """A run that others overtook in the middle of a node leaves nothing on the step that they went on from."""
+    overtake: list[Callable[[], Any]] = []
+    turn = threading.Lock()
+
+    def ask(state: Any) -> dict[str, Any]:
+        said = interrupt("?")
+        if said == "late":
+            with turn:
+                while overtake:
+                    contextvars.Context().run(overtake.pop())
+        return {"answers": [said]}
+
+    def app(saver: Saver) -> Any:
+        builder = StateGraph(State)
+        builder.add_node("ask", ask)
+        builder.add_conditional_edges("__start__", lambda _: [Send("ask", {"n": n}) for n in range(parallel)], ["ask"])
+        return builder.compile(checkpointer=saver)
+
+    def told(saver: Saver) -> list[Any]:
+        return sorted(map(repr, saver.get_tuple(asked).pending_writes))
+
+    def answer(saver: Saver, what: str) -> None:
+        app(saver).invoke(Command(resume=dict.fromkeys(ids, what)), config(), durability="sync")
+
+    with reopen(url) as late, reopen(url) as early:
+        app(early).invoke({"n": 0}, config())
+        state = app(early).get_state(config())
+        asked, ids = state.config, [one.id for one in state.interrupts]
+        stored: list[Any] = []
+
+        def first() -> None:
+            answer(early, "early")
+            stored.append(told(early))
+
+        overtake.append(first)
+        with pytest.raises(HeadMovedError):
+            contextvars.Context().run(lambda: answer(late, "late"))
+        assert app(early).get_state(config()).values["answers"] == ["early"] * parallel
+        assert [told(early)] == stored
+        assert early.fsck() == []
 
 
 def test_deleted_and_begun_again_elsewhere(url: str) -> None:
