@@ -57,6 +57,7 @@ class SqliteDatabase(Database):
         self._lock = threading.RLock()
         self._idle: list[sqlite3.Connection] = []
         self._all: list[sqlite3.Connection] = []
+        self._lent: list[sqlite3.Connection] = []
         self._closed = False
         self._rests: tuple[int, ...] | None = None
         with self._told():
@@ -156,12 +157,16 @@ class SqliteDatabase(Database):
         return sum(file.stat().st_size for file in files if file.exists())
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; one that another thread is reading from is closed by that thread, when it has read.
+
+        SQLite crashes the process where a statement goes on that was closed.
+        """
         super().close()
         with self._lock:
             self._closed = True
             for connection in self._all:
-                connection.close()
+                if connection not in self._lent:
+                    connection.close()
             self._all.clear()
             self._idle.clear()
 
@@ -205,10 +210,12 @@ class SqliteDatabase(Database):
         with self._lock:
             self._open_writer()
             connection = self._idle.pop() if self._idle else self._connect()
+            self._lent.append(connection)
         try:
             yield connection
         finally:
             with self._lock:
+                self._lent.remove(connection)
                 if self._closed or connection not in self._all:
                     connection.close()
                 else:

@@ -135,6 +135,45 @@ def test_a_missing_folder_and_a_closed_saver_are_said(tmp_path: Path) -> None:
         saver.get_tuple(config())
 
 
+def test_closing_waits_for_no_reader_and_takes_nothing_from_it(tmp_path: Path) -> None:
+    """A connection that another thread is reading from is closed by that thread: else SQLite crashes the process."""
+    saver = SqliteSaver.open(tmp_path / "a.db")
+    put(saver, {"x": 1})
+    with saver.database._reader() as connection:
+        saver.close()
+        assert connection.execute("SELECT count(*) FROM cp_threads").fetchall() == [(1,)]
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
+@pytest.mark.slow
+def test_closing_while_others_read_crashes_nothing(tmp_path: Path) -> None:
+    """Readers of a saver that is closed meanwhile are answered or told; the process lives."""
+    script = (
+        "import sys, threading, time\n"
+        "from checkpointers import SqliteSaver, StorageError\n"
+        "from tests.checkpointers.graphs import config, loop\n"
+        "with SqliteSaver.open(sys.argv[1]) as saver: loop(saver).invoke({'until': 30, 'n': 0}, config())\n"
+        "def work(saver):\n"
+        "    try:\n"
+        "        while True: saver.threads(), saver.steps('t'), list(saver.list(config(), limit=3))\n"
+        "    except StorageError as error: assert 'closed' in str(error), error; told.append(1)\n"
+        "told = []\n"
+        "for number in range(60):\n"
+        "    saver = SqliteSaver.open(sys.argv[1])\n"
+        "    threads = [threading.Thread(target=work, args=(saver,)) for _ in range(4)]\n"
+        "    for thread in threads: thread.start()\n"
+        "    time.sleep(0.002 * (number % 9)); saver.close()\n"
+        "    for thread in threads: thread.join()\n"
+        "print(len(told))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "a.db")], capture_output=True, text=True,
+        check=False, timeout=200,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, "240"), done.stderr[-2_000:]
+
+
 def test_a_newer_schema_is_refused(saver: Saver, url: str) -> None:
     """Tables of a release that this one does not know are not touched."""
     saver.database.exclusive(lambda: iter_statement("INSERT INTO cp_schema VALUES (999)"))
