@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpointers.database import now
-from checkpointers.errors import HistoryError, ThreadExistsError, UnknownThreadError
+from checkpointers.errors import HistoryError, IntegrityError, ThreadExistsError, UnknownThreadError
 from checkpointers.operations import remove, survey, whole
 from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, moment, plan
@@ -154,16 +154,22 @@ class Upkeep:
         """Keep what a policy wants of one thread, several, those with a tag, or all; say why and what that frees.
 
         A transaction drops at most 500 checkpoints of one thread, so running agents wait for no more than that. Only
-        threads where something goes are reported.
+        threads where something goes are reported. A thread that is damaged stays as it is and stops no other; the error
+        about it comes at the end.
         """
         if isinstance(threads, str):
             threads = [threads]
         infos = {info.thread: info for info in self.threads(tag=tag)}
-        plans = []
+        plans, refusals = list[Plan](), list[IntegrityError]()
         for thread in infos if threads is None else [name for name in threads if name in infos]:
-            decided = self._plan(keep, thread, infos[thread].pins)
-            if decided.dropped:
-                plans.append(decided if dry_run else self._apply(keep, decided))
+            try:
+                decided = self._plan(keep, thread, infos[thread].pins)
+                if decided.dropped:
+                    plans.append(decided if dry_run else self._apply(keep, decided))
+            except IntegrityError as error:
+                refusals.append(error)
+        if refusals:
+            raise refusals[0]
         return plans
 
     def vacuum(self, *, full: bool = False) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from checkpointers import IncompleteRecordError, IntegrityError, NotADatabaseError, Saver, SqliteSaver
+from checkpointers import IncompleteRecordError, IntegrityError, Keep, NotADatabaseError, Saver, SqliteSaver
 from checkpointers.codec import packed
 from checkpointers.sealing import Digests, write_place
 from tests.checkpointers.graphs import config, loop, nested, review
@@ -119,6 +119,16 @@ def test_a_row_of_a_thread_of_another_form_stops_no_listing(saver: Saver) -> Non
         with pytest.raises(IntegrityError):
             saver.get_tuple(config())
         assert saver.get_tuple(config("other")) is not None
+
+
+def test_a_damaged_thread_stops_no_retention_of_others(saver: Saver) -> None:
+    """It is told at the end, and stays as it is."""
+    for thread in ("first", "t", "last"):
+        loop(saver).invoke({"until": 4, "n": 0}, config(thread))
+    ask(saver, "UPDATE cp_checkpoints SET body = ? WHERE thread = ? AND step = 3", b"damaged", saver._tools().key("t"))
+    with pytest.raises(IntegrityError, match="^t@3"):
+        saver.retain(Keep(last=2))
+    assert {info.thread: info.checkpoints for info in saver.threads()} == {"first": 2, "t": 6, "last": 2}
 
 
 def test_a_damaged_text_of_the_schema(tmp_path: Path) -> None:
