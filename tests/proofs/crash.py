@@ -314,6 +314,11 @@ def rotate(run: Run) -> None:
         saver.rotate()
 
 
+def encrypt(run: Run) -> None:
+    with run.saver(keys=_keys(), migrating=True) as saver, run.armed():
+        saver.rotate()
+
+
 def _keys(*, old: bool = False) -> Keyring:
     return Keyring({"old": b"o" * 32} if old else {"old": b"o" * 32, "new": b"n" * 32})
 
@@ -345,7 +350,11 @@ FAMILIES = (
     Family("ledger", ledger),
     Family("migrate", migrate, own=True),
     Family("rotate", rotate, own=True),
+    Family("encrypt", encrypt, own=True),
 )
+
+
+KEYED = (rotate, encrypt)
 
 
 @dataclass
@@ -427,7 +436,7 @@ class Proof:
                     BOUNDARIES.armed = False
         said = {"lost": run.lost, "waited": run.waited, "count": BOUNDARIES.count, "truth": "", "found": [], "stuck": 0}
         if last:
-            keys = {"keys": _keys()} if self.family.name == "rotate" else {}
+            keys = {"keys": _keys()} if self.family.act in KEYED else {}
             with run.saver(**keys) as saver:
                 said["found"] = findings(saver, run.thread)
                 rows = rows_of(saver, run.thread) if self.family.name in ("delete", "lease of nothing") else ""
@@ -437,9 +446,10 @@ class Proof:
 
     def _prepare(self, points: Sequence[int]) -> None:
         warnings.simplefilter("ignore")
-        if self.family.name == "rotate":
+        if self.family.act in KEYED:
+            before = {"keys": _keys(old=True)} if self.family.act is rotate else {}
             for point in points:
-                with self.run(point).saver(keys=_keys(old=True)) as saver:
+                with self.run(point).saver(**before) as saver:
                     for thread in (self.run(point).thread, "another"):
                         put(saver, thread, 1, None)
                         put(saver, thread, 2, "c1")
