@@ -92,8 +92,8 @@ RING = Keyring({"one": b"1" * 32, "two": b"2" * 32})
 def _recipe(data: bytes) -> None:
     stack = Stack()
     stack.add(0, squeeze(pack_recipe([0, 200])))
-    stack.add(1, data[1:])
-    with suppress(MissingElementError):
+    with checked("t", "a recipe"), suppress(MissingElementError):
+        stack.add(1, data[1:])
         resolve([RECIPE, data[0] & 1, 1], stack)
 
 
@@ -127,7 +127,7 @@ def _keys(data: bytes) -> None:
 TARGETS: tuple[Callable[[bytes], Any], ...] = (
     _loads, _loads, _inspects, unpacked, _segment, unsqueeze, _row, _row, _recipe, _keys,
 )  # fmt: skip
-OURS = (_loads, _inspects, _row, _keys)
+OURS = (_loads, _inspects, _row, _recipe, _keys)
 
 
 def seeds() -> list[bytes]:
