@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -78,17 +77,26 @@ def config_of(thread: str, ns: str, checkpoint_id: str) -> dict[str, Any]:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}}
 
 
-@contextmanager
-def checked(thread: str, what: str, step: int | None = None) -> Iterator[None]:
-    """Name the thread and the place when a seal does not hold, or when what it holds has not the form of such a row.
+class checked:  # noqa: N801  it stands in a `with`; and as a generator it would take longer than what it watches
+    """Names the thread and the place when a seal does not hold, or when what it holds has not the form of such a row.
 
     A digest can be made by anybody who can write rows, and a newer program may write others. A `KeyError` is a name
     that was not learned yet.
     """
-    try:
-        yield
-    except DAMAGE as error:
-        raise damaged(thread, what, error, step) from error
+
+    __slots__ = ("_step", "_thread", "_what")
+
+    def __init__(self, thread: str, what: str, step: int | None = None) -> None:
+        """Take the place."""
+        self._thread, self._what, self._step = thread, what, step
+
+    def __enter__(self) -> None:
+        """Watch."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Tell what went wrong, if it is damage."""
+        if isinstance(error, DAMAGE):
+            raise damaged(self._thread, self._what, error, self._step) from error
 
 
 def damaged(thread: str, what: str, error: Exception, step: int | None = None) -> IntegrityError:
@@ -213,9 +221,8 @@ def place_of_row(thread: int, row: Row, metadata: bytes) -> bytes:
 
 def told_metadata(thread: Thread, row: Row) -> dict[str, Any]:
     """Give the metadata of a checkpoint's row."""
-    raw = metadata_of(thread, row)
     with checked(thread.name, "the checkpoint's metadata", row[STEP]):
-        return unpacked_dict(raw)
+        return unpacked_dict(thread.vault.show(metadata_place(thread.key, row[NS], row[ID]), row[METADATA]))
 
 
 def metadata_of(thread: Thread, row: Row) -> bytes:
