@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Kind = Literal["added", "removed", "changed", "moved"]
 _SIGNS: Final[Mapping[Kind, str]] = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
 SHOWN: Final = 60
+PARTS: Final = 3
 _SHORT: Final = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = SHOWN
 
@@ -115,6 +116,11 @@ def told(kind: Kind, before: Any, after: Any) -> str:
     """Show the values of a change, shortened."""
     if kind == "added":
         return _SHORT.repr(after)
+    if kind == "changed" and (is_list(before) or isinstance(before, Mapping)):
+        inside = list(compare(before, after))
+        if inside and all(change.path for change in inside):  # what differs in it says more than both of it
+            more = f"; … {len(inside) - PARTS} more" if len(inside) > PARTS else ""
+            return "; ".join(map(str, inside[:PARTS])) + more
     return _SHORT.repr(before) if kind == "removed" else f"{_SHORT.repr(before)} → {_SHORT.repr(after)}"
 
 

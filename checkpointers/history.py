@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from checkpointers.comparing import Comparison, compare_runs, diff_of
 from checkpointers.diffing import Diff, Kind, kind_of, same, told
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from checkpointers.show.cards import Card
 
 SHOWN = 5
-Form = Literal["json", "markdown", "python"]
+Form = Literal["json", "markdown", "html", "python"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Blame:
 
 
 class History(Shows):
-    """The steps of a thread, oldest first, from any LangGraph saver; as it was when this was made.
+    """The steps of a thread, oldest first, from any LangGraph saver; up to the newest of when this was made.
 
     `history[3]` is the step with the number 3, `history[-1]` the newest. Nothing of it writes or needs the graph.
     """
@@ -64,7 +64,7 @@ class History(Shows):
     def __init__(
         self, saver: BaseCheckpointSaver[Any], thread: str, *, ns: str = "", newest: int | None = None
     ) -> None:
-        """List the steps of a thread, or only the `newest`; `ns` is the namespace of a subgraph."""
+        """Stand for the steps of a thread, or only the `newest`; `ns` is the namespace of a subgraph."""
         self._timeline = self.timeline_type(saver, str(thread), ns, newest)
 
     @property
@@ -82,12 +82,7 @@ class History(Shows):
 
     def __getitem__(self, number: int) -> Step:
         """Give a step by its number, or from the newest back."""
-        infos = self._timeline.infos
-        if number in infos:
-            return self.step_type(self._timeline, infos[number])
-        if -len(infos) <= number < 0:
-            return self.step_type(self._timeline, list(infos.values())[number])
-        raise self._timeline.unknown(number)
+        return self.step_type(self._timeline, self._timeline.numbered(number))
 
     def __repr__(self) -> str:
         """Say whose history it is, and how long."""
@@ -105,10 +100,12 @@ class History(Shows):
         if separator and thread not in ("", self.thread):
             msg = f"{address!r} is of thread {thread!r}; this is the history of {self.thread!r}"
             raise UnknownStepError(msg)
-        if re.fullmatch(r"-?\d{1,10}", rest) and (
-            separator or not self._like(rest) or int(rest) in self._timeline.infos
-        ):
-            return self[int(rest)]
+        if re.fullmatch(r"-?\d{1,10}", rest):
+            try:
+                return self[int(rest)]
+            except UnknownStepError:  # digits alone may also begin an id
+                if not self._like(rest):
+                    raise
         found = [rest] if rest in self._timeline.by_id else self._like(rest)
         if len(found) == 1:
             return self.step_type(self._timeline, self._timeline.by_id[found[0]])
@@ -190,17 +187,22 @@ class History(Shows):
         return chain[place] if place < len(chain) else None
 
     def export(self, form: Form = "json", *, redact: bool = True, step: int = -1) -> str:
-        """Hand the thread on: as "json", which `import_thread` takes, as "markdown" for a model, or as "python".
+        """Hand the thread on: as "json", which `import_thread` takes, as "markdown" for a model, as "html" or "python".
 
-        The Python code makes the state of one `step` again. Secrets are taken out, by the names of their keys and by
-        what they look like, unless `redact` is false; what garbles a screen is written by its number.
+        The page is one file with nothing from elsewhere; the Python code makes the state of one `step` again. Secrets
+        are taken out, by the names of their keys and by what they look like, unless `redact` is false; what garbles a
+        screen is written by its number.
         """
         if form == "markdown":
             return as_markdown(list(self._gathered()), thread=self.thread, redact=redact)
+        if form == "html":
+            from checkpointers.drawing import export_html  # noqa: PLC0415  loaded by who looks
+
+            return export_html(self, redact=redact)
         if form == "python":
             return as_python(self[step], redact=redact)
         if form != "json":
-            raise HistoryError(f"there is no export as {form!r}; there are json, markdown, python")
+            raise HistoryError(f"there is no export as {form!r}; there are {', '.join(get_args(Form))}")
         return as_text(as_document(list(self._gathered()), self._timeline.gathered(), redact=redact))
 
     def _gathered(self) -> Self:

@@ -80,9 +80,9 @@ def _into(value: Any, part: Part) -> Any:
 def _item(items: Sequence[Any], part: Part) -> Any:
     """Find an item; in a list whose items have ids of their own a number without brackets is an id."""
     if isinstance(part, str):
-        found = [item for item in items if id_of(item) == part]
-        if found or ids_of(items) or not re.fullmatch(r"-?\d{1,9}", part):
-            return found[0] if found else ABSENT
+        found = next((item for item in items if id_of(item) == part), ABSENT)
+        if found is not ABSENT or ids_of(items) or not re.fullmatch(r"-?\d{1,9}", part):
+            return found
     index = int(part)
     return items[index] if -len(items) <= index < len(items) else ABSENT
 

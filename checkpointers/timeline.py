@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from checkpointers.authors import SENDS, has_sends, nodes_of, sent
-from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError
+from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError, at
 from checkpointers.gathering import Gathered, gather
+from checkpointers.operations import survey
 from checkpointers.paths import ABSENT
 from checkpointers.records import KIND_OF
 from checkpointers.saver import Saver
@@ -42,10 +43,14 @@ class Told:
 
 
 class Timeline:
-    """The steps of one namespace of a thread, as they were when this was made; reading never writes."""
+    """The steps of one namespace of a thread, up to the one that was the newest when this was made; it never writes.
+
+    Of our savers they are listed when they are needed: who asks for one step by its number reads no row but its own
+    and that of the step that it was made from.
+    """
 
     def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, ns: str, newest: int | None = None) -> None:
-        """List the steps, or the newest; a saver of another making has to load its states for that."""
+        """Find the newest step, or so many; a saver of another making has to load all of its states for that."""
         if newest is not None:
             counted("newest", newest, least=1)
         self.thread, self.ns, self.newest, self._saver = thread, ns, newest, saver
@@ -53,12 +58,55 @@ class Timeline:
         found = self._ask(self._ours if isinstance(saver, Saver) else self._theirs)
         if not found:
             raise self._unknown()
-        shown = found if newest is None else found[-newest:]
-        self.infos: Mapping[int, StepInfo] = {info.number: info for info in shown}
-        self.by_id: Mapping[str, StepInfo] = {info.id: info for info in found}
         self.head = found[-1]
+        self._near = {info.id: info for info in found}
+        if self.own is None or newest is not None:
+            self._every = found
         self._whole: Self | None = None
         self._remember()
+
+    @cached_property
+    def _every(self) -> list[StepInfo]:
+        """All steps, or the newest after those that they were made from; oldest first."""
+        own = cast("Saver", self._saver)
+        found = [info for info in own.steps(self.thread, self.ns) if info.number <= self.head.number]
+        if not found:
+            raise self._dropped(self.head.number)
+        return found
+
+    @cached_property
+    def infos(self) -> Mapping[int, StepInfo]:
+        """The steps by their numbers, oldest first."""
+        return {info.number: info for info in self._every[-(self.newest or 0) :]}
+
+    @cached_property
+    def by_id(self) -> Mapping[str, StepInfo]:
+        """The steps by the ids of their checkpoints; with the newest, also those that they were made from."""
+        return {info.id: info for info in self._every}
+
+    def numbered(self, number: int) -> StepInfo:
+        """Give a step by its number, or from the newest back."""
+        if "_every" not in self.__dict__ and (alone := self._alone(number)) is not None:
+            return alone
+        infos = self.infos
+        if number in infos:
+            return infos[number]
+        if -len(infos) <= number < 0:
+            return list(infos.values())[number]
+        raise self._no_step(number)
+
+    def _alone(self, number: int) -> StepInfo | None:
+        """Read a step and the one that it was made from, and no other; None if that cannot tell which step it is."""
+        own = cast("Saver", self._saver)
+        if not 0 < number <= self.head.number:
+            return self.head if number == -1 else None
+        found = own.database.read(lambda: survey.one_step(own._tools(), self.thread, self.ns, number))  # noqa: SLF001
+        self._near |= {info.id: info for info in found}
+        return found[-1] if found and found[-1].number == number else None
+
+    def find(self, checkpoint_id: str) -> StepInfo | None:
+        """Give a step by the id of its checkpoint, None if it is not stored or was not read."""
+        return self._near.get(checkpoint_id) or self.by_id.get(checkpoint_id)
 
     def _remember(self) -> None:
         """Begin to keep the last few that are loaded."""
@@ -78,7 +126,7 @@ class Timeline:
 
     def parent(self, info: StepInfo) -> StepInfo | None:
         """Give the step that this one was made from, None if it is the first or the parent is not stored."""
-        return self.by_id.get(info.parent_id) if info.parent_id else None
+        return self.find(info.parent_id) if info.parent_id else None
 
     def ancestry(self, end: StepInfo | None = None) -> list[StepInfo]:
         """Give the head, or another step, and all it was made from, newest first; other branches are left out."""
@@ -157,7 +205,7 @@ class Timeline:
         configurable = {"thread_id": self.thread, "checkpoint_ns": self.ns}
         return {"configurable": configurable | ({"checkpoint_id": checkpoint_id} if checkpoint_id else {})}
 
-    def unknown(self, number: int) -> UnknownStepError:
+    def _no_step(self, number: int) -> UnknownStepError:
         """Make the error for a number that is not here: it says which are."""
         highest = max(self.infos)
         if self.newest is not None and 0 < number < min(self.infos):
@@ -176,7 +224,7 @@ class Timeline:
         return UnknownStepError(f"thread {self.thread!r} has no step {number}; {', '.join([there, *notes])}")
 
     def _ours(self) -> list[StepInfo]:
-        return cast("Saver", self._saver).steps(self.thread, self.ns, newest=self.newest)
+        return cast("Saver", self._saver).steps(self.thread, self.ns, newest=self.newest or 1)
 
     def _theirs(self) -> list[StepInfo]:
         listed = [
@@ -201,10 +249,13 @@ class Timeline:
             return self._gathered.tuple_of(checkpoint_id)
         found = self._ask(lambda: self._saver.get_tuple(self.config_of(checkpoint_id)))
         if found is None:
-            number = self.by_id[checkpoint_id].number
-            msg = f"step {self.thread}@{number} was dropped since this history was read; make a new History"
-            raise UnknownStepError(msg)
+            known = self.find(checkpoint_id)
+            raise self._dropped(known.number if known else 0)
         return found
+
+    def _dropped(self, number: int) -> UnknownStepError:
+        step = at(self.thread, number)
+        return UnknownStepError(f"step {step} was dropped since this history was read; make a new History")
 
     def _value(self, checkpoint_id: str, channel: str) -> Any:
         if self._gathered is not None and checkpoint_id in self._gathered.stored:

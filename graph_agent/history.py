@@ -13,7 +13,18 @@ from checkpointers.step import Step
 from graph_agent.artifacts import beginning, wanted, with_texts
 from graph_agent.context import again, digest_of
 from graph_agent.policies import Budget
-from graph_agent.reading import CallRead, Context, Prices, ReviewRead, Stats, calls_of, left_out, reviews_of, stats_of
+from graph_agent.reading import (
+    CallRead,
+    Context,
+    Prices,
+    ReviewRead,
+    Stats,
+    as_text,
+    calls_of,
+    left_out,
+    reviews_of,
+    stats_of,
+)
 from graph_agent.slicing import Message
 
 if TYPE_CHECKING:
@@ -48,7 +59,7 @@ class Shown(Shows):
 
     def __str__(self) -> str:
         """Give the messages as text."""
-        return "\n\n".join(f"--- {message['role']}\n{message['content']}" for message in self.messages)
+        return as_text(self.messages)
 
 
 class Moment(Step):
@@ -80,7 +91,7 @@ class Moment(Step):
         record = next((one["saw"] for one in self.decisions if one.get("saw")), None)
         if record is None:
             return None
-        source = self._timeline.by_id.get(record["checkpoint"])
+        source = self._timeline.find(record["checkpoint"])
         # A state that was not saved, or was dropped since, is told as its neighbour has it; `exact` is then false.
         view = self._timeline.whole(self._timeline.values_of(source) if source else self.values)
         messages = again(view, record, self.values.get("prompts", {}).get(record["prompt"], ""))

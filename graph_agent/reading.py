@@ -117,6 +117,15 @@ class Context:
     budget: int
     exact: bool
 
+    def __str__(self) -> str:
+        """Give the messages as text."""
+        return as_text(self.messages)
+
+
+def as_text(messages: Sequence[Message]) -> str:
+    """Write messages one below the other, each under its role."""
+    return "\n\n".join(f"--- {message['role']}\n{message['content']}" for message in messages)
+
 
 def stats_of(state: Record, prices: Prices) -> Stats:
     """Give what a thread took, from its newest state; `prices` are for a million tokens in and out, by model."""

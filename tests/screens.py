@@ -28,7 +28,7 @@ WIDE, COLUMNS = 1_120, 118
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1",
          "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip
 SESSION = (
-    "threads", "log build build-2 --graph", "show build@8", "diff build@6 build@8 --stat", "blame build answer",
+    "threads", "log build build-2 --graph", "show build@8", "diff build@6 build@8 --stat", "blame build usage.llm_calls.act",
     "bisect build 'grep -q security'", "ledger build", "shwo build@8",
 )  # fmt: skip
 
@@ -45,7 +45,12 @@ def test_report(build: int) -> str:
     raise ToolError(f"the server has no report of build {build}")
 
 
-@tool(risk="external_action", once_per=("version",), compensate=lambda version, result: f"withdrew {version}")
+def withdraw(version: str) -> str:
+    """Take a release back."""
+    return f"withdrew {version}"
+
+
+@tool(risk="external_action", once_per=("version",), compensate=withdraw)
 def publish(version: str) -> str:
     """Publish a release."""
     return f"published {version}"
@@ -80,6 +85,7 @@ def scenes(folder: Path) -> Iterator[tuple[str, str]]:
         agent.resume("build-2")
         history = agent.history("build")
         yield "diff", history.diff(6, 8)._repr_html_()
+        yield "step", history[8]._repr_html_()
         agent.graph.update_state(history[6].config, {"constraints": ["wait for the report"]}, as_node="observe")
         agent.resume("build")
         history = agent.history("build")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -152,14 +152,31 @@ def newest_steps(tools: Tools, name: str, ns: str | None, count: int) -> Stateme
     if thread is None:
         return []
     own, params = ("", ()) if ns is None else (" AND ns = ?", (key_of(ns),))
-    select = f"{SELECT_CHECKPOINT} WHERE thread = ?"
-    rows = yield Statement(f"{select}{own} ORDER BY step DESC LIMIT {count:d}", (thread.key, *params))
+    sql = f"{SELECT_CHECKPOINT} WHERE thread = ?{own} ORDER BY step DESC LIMIT {count:d}"
+    rows = yield Statement(sql, (thread.key, *params))
     head = thread.standing.head
     if ns in (None, ROOT) and head and (not rows or rows[0][STEP] < head):
         raise IncompleteRecordError(thread=name, step=head, channel=None)
+    return (yield from _with_origins(tools, thread, ns, rows))
+
+
+def one_step(tools: Tools, name: str, ns: str, number: int) -> Statements[list[StepInfo]]:
+    """List a step after the one that it was made from; no other row is read, and there is none if it is not stored."""
+    thread = yield from find_thread(tools, name)
+    if thread is None:
+        return []
+    rows = yield Statement(
+        f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND step = ?", (thread.key, key_of(ns), number)
+    )
+    return (yield from _with_origins(tools, thread, ns, rows))
+
+
+def _with_origins(tools: Tools, thread: Thread, ns: str | None, rows: Sequence[Row]) -> Statements[list[StepInfo]]:
+    """List steps by their rows after those that they were made from, whose rows are read here; oldest first."""
     listed = {(bytes(row[NS]), bytes(row[ID])) for row in rows}
     origins = {(bytes(row[NS]), bytes(row[PARENT])) for row in rows if row[PARENT]} - listed
-    older = (yield Many(f"{select} AND ns = ? AND id = ?", [(thread.key, *one) for one in origins])) if origins else ()
+    select = f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND id = ?"
+    older = (yield Many(select, [(thread.key, *one) for one in origins])) if origins else ()
     rows = sorted([*older, *rows], key=lambda row: int(row[STEP]))
     for row in rows:
         see_it_is(thread, row, key_of(ns) if ns is not None else row[NS])

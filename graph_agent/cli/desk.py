@@ -52,8 +52,9 @@ Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most
 def existing(db: str) -> str:
     """Give the address of a database that is there: nothing is created by asking for it."""
     url = database(db)
-    if url.startswith(FILES) and not Path(file_of(url)).exists():
-        raise NoSuchDatabaseError(shown(file_of(url)), "there is no such file")
+    if url.startswith(FILES) and not (path := Path(file_of(url))).is_file():
+        there = "it is a folder" if path.is_dir() else "there is no such file"
+        raise NoSuchDatabaseError(shown(file_of(url)), there)
     if url.removeprefix("langgraph+").startswith("postgres"):
         _look_for(url.removeprefix("langgraph+"))
     return url
@@ -81,7 +82,14 @@ def reader(db: str) -> Reader:
     """Open a database to list what is in it."""
     from checkpointers.reader import open_reader
 
-    return open_reader(existing(db), timeout=PATIENCE)
+    url = existing(db)
+    if not is_ours(db):
+        raise _of_others(db)
+    return open_reader(url, timeout=PATIENCE)
+
+
+def _of_others(db: str) -> CheckpointerError:
+    return CheckpointerError(f"{shown(db)} is a database of other savers; take it over first: graph-agent adopt")
 
 
 def saver(db: str) -> Any:
@@ -103,7 +111,7 @@ def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
     own: dict[str, Any] = {"read_only": not write, "timeout": PATIENCE} if is_ours(db) else {}
     found = open_saver(database(db) if create else existing(db), **own)
     if not isinstance(found, Saver):
-        raise CheckpointerError(f"{shown(db)} is a database of other savers; take it over first: graph-agent adopt")
+        raise _of_others(db)
     return found
 
 

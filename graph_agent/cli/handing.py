@@ -26,12 +26,7 @@ def export(
 ) -> None:  # fmt: skip
     """Hand a thread on as JSON, Markdown, one HTML file, or Python; `import` takes JSON."""
     ((history, step),) = desk.places(db, address, agents=to == "html")
-    if to == "html":
-        from checkpointers.drawing import export_html
-
-        text = export_html(history, redact=redact)
-    else:
-        text = history.export(to, redact=redact, step=step.number)
+    text = history.export(to, redact=redact, step=step.number)
     if out is None:
         print(text.removesuffix("\n"))
     else:

@@ -104,7 +104,7 @@ def _planned(saver: Saver, thread: str, db: str, *, delete: bool) -> Plan:
 
 
 def copy(source: Thread, target: Annotated[str, typer.Argument(help="A name that is free.")],
-         db: Db = desk.DEFAULT_DB) -> None:  # fmt: skip
+         db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:  # fmt: skip
     """Copy a whole thread, with its history and its ledger."""
     from checkpointers.errors import UnknownThreadError
 
@@ -113,17 +113,21 @@ def copy(source: Thread, target: Annotated[str, typer.Argument(help="A name that
             saver.copy_thread(source, target)
         except UnknownThreadError as error:
             raise desk.unknown(source, db) from error
-    print(paper.line(target))
+    paper.answer(target, as_json=as_json, thread=target)
 
 
-def delete(thread: Thread, db: Db = desk.DEFAULT_DB, yes: Yes = False) -> None:
+def delete(thread: Thread, db: Db = desk.DEFAULT_DB, yes: Yes = False, as_json: Json = False) -> None:
     """Remove a thread and everything in it; without --yes it says what that is."""
     with desk.ours(db, write=yes) as saver:
         found = next((one for one in saver.threads() if one.thread == thread), None)
         if found is None:
             raise desk.unknown(thread, db)
-        paper.say(f"{thread}: {found.checkpoints} steps, {paper.size(found.bytes)}, {found.status}")
         if yes:
             saver.delete_thread(thread)
-        else:
-            paper.say("nothing was changed; pass --yes to delete it")
+    if as_json:
+        names = ("thread", "status", "checkpoints", "bytes")
+        paper.emit({**{name: getattr(found, name) for name in names}, "done": yes})
+    else:
+        paper.say(f"{thread}: {found.checkpoints} steps, {paper.size(found.bytes)}, {found.status}")
+    if not yes:
+        paper.say("nothing was changed; pass --yes to delete it")

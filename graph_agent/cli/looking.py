@@ -99,9 +99,11 @@ def blame(
 
 def bisect(
     thread: Thread, command: Annotated[str, typer.Argument(help="A shell command; it succeeds where it is true.")],
-    db: Db = desk.DEFAULT_DB, as_json: Json = False,
+    db: Db = desk.DEFAULT_DB,
+    fails: Annotated[bool, typer.Option("--fails", help="Find the first for which it fails instead.")] = False,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Find the first step for which a command succeeds; it is given the state as JSON on stdin.
+    """Find the first step for which a command succeeds, or fails; it is given the state as JSON on stdin.
 
     What it prints is not shown, what it tells on stderr is. With a code of 126 or more, or killed, it has no answer.
     """
@@ -116,8 +118,9 @@ def bisect(
             paper.say(done.stderr.rstrip("\n"))
         if done.returncode < 0 or done.returncode >= CANNOT_RUN:
             raise SetupError(f"the command ended with {done.returncode} at {step}, and told neither yes nor no")
-        paper.say(f"{step}: {'yes' if done.returncode == 0 else 'no'}")
-        return done.returncode == 0
+        found = (done.returncode == 0) != fails
+        paper.say(f"{step}: {'yes' if found else 'no'}")
+        return found
 
     step = desk.history(db, thread).bisect(holds)
     if as_json:
@@ -172,22 +175,31 @@ def _pattern(text: str, *, regex: bool, any_case: bool) -> re.Pattern[str]:
 
 def context(address: Address, db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:
     """Show the exact messages that a model saw; and what was left out, and why."""
+    from dataclasses import asdict
+
     from graph_agent.errors import SetupError
 
-    step: Any
-    (step,) = desk.steps(db, address, agents=True)
-    saw = step.saw
-    if saw is None:
-        raise SetupError(f"the model was not asked in {step}; it was in the steps of plan, act, reflect and answer")
+    ((timeline, step),) = desk.places(db, address, agents=True)
+    found = timeline.context(step)
+    if found is None:
+        raise SetupError(_not_asked(step))
     if as_json:
-        names = ("messages", "items", "left_out", "left_out_bytes", "budget", "exact")
-        paper.emit({name: getattr(saw, name) for name in names})
+        paper.emit(asdict(found))
         return
-    print(paper.clean(saw))
-    for kind, key, reason in saw.items:
-        paper.say(f"in: {kind} {key}: {reason}")
-    for why, count in saw.left_out.items():
-        paper.say(f"out: {count} {why}")
+    print(paper.clean(found))
+    for one in found.items:
+        paper.say(f"in: {one.kind} {one.id}: {one.reason}")
+    for one in found.left_out:
+        paper.say(f"out: {one.kind} {one.id} ({paper.size(one.bytes)})")
+    for why, count in found.why.items():
+        paper.say(f"left out: {count} {why}")
+
+
+def _not_asked(step: Step) -> str:
+    if "decisions" not in step.stored.checkpoint["channel_values"]:
+        none = f"{step} is of no agent's thread, or nothing was decided yet"
+        return f"{none}; graph-agent show {step} --full has its state"
+    return f"the model was not asked in {step}; it was in the steps of plan, act, reflect and answer"
 
 
 def stats(

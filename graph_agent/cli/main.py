@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -125,13 +126,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _guarded(run: Callable[[], Any], *, debug: bool) -> int:
-    """Run a command; an error is one line and a code, with `debug` its trace too."""
+    """Run a command; an error is one line and a code, with `debug` its trace before them."""
     try:
         code = run()
         return code if isinstance(code, int) else codes.OK
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  whatever it is, it is told
         if debug:
-            raise
+            paper.say(traceback.format_exc().rstrip())
         known = isinstance(error, CheckpointerError | errors.GraphAgentError | ValueError | OSError)
         kind = "" if known else f"{type(error).__name__}: "
         more = "" if known else "; --debug shows where"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -13,21 +14,24 @@ from graph_agent.settings import database
 
 
 def recover(thread: Thread, into: Annotated[str, typer.Option(help="The name of the new thread.")],
-            db: Db = desk.DEFAULT_DB) -> None:  # fmt: skip
+            db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:  # fmt: skip
     """Copy all that is sound of a damaged thread into a new one."""
     with desk.ours(db) as saver:
-        print(f"{paper.line(into)}@{saver.recover(thread, into=into)}")
+        step = saver.recover(thread, into=into)
+    paper.answer(f"{into}@{step}", as_json=as_json, thread=into, step=step)
 
 
 def adopt(source: Annotated[str, typer.Argument(help="The database of the official saver.")],
-          db: Db = desk.DEFAULT_DB) -> None:  # fmt: skip
+          db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:  # fmt: skip
     """Take over the threads of LangGraph's own savers; their database stays as it is."""
     from checkpointers.adopting import adopt as take_over
 
     url = database(source)
     given = desk.saver(url if url.startswith("langgraph+") else f"langgraph+{url}")
     with desk.ours(db, create=True) as saver:
-        print(paper.line(take_over(given, saver)))
+        taken = take_over(given, saver)
+    text = f"{taken.threads} threads: {taken.checkpoints} checkpoints taken over, {taken.already} there already"
+    paper.answer(text, as_json=as_json, **asdict(taken))
 
 
 def migrate(
@@ -70,11 +74,13 @@ def _version(db: str) -> tuple[int, list[int]]:
 
 
 def vacuum(
-    db: Db = desk.DEFAULT_DB, full: Annotated[bool, typer.Option("--full", help="Rebuild the file.")] = False
-) -> None:
+    db: Db = desk.DEFAULT_DB, full: Annotated[bool, typer.Option("--full", help="Rebuild the file.")] = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
     """Give unused space back to the disk."""
     with desk.ours(db) as saver:
-        print(paper.size(saver.vacuum(full=full)))
+        freed = saver.vacuum(full=full)
+    paper.answer(paper.size(freed), as_json=as_json, bytes=freed)
 
 
 def doctor(db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:

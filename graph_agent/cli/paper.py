@@ -53,6 +53,14 @@ def emit(data: Any) -> None:
     _write({"schema": SCHEMA, "data": data})
 
 
+def answer(text: Any, *, as_json: bool, **data: Any) -> None:
+    """Print what came of a command, in a line or as JSON."""
+    if as_json:
+        emit(data)
+    else:
+        print(line(text))
+
+
 def stream(rows: Iterable[Any]) -> None:
     """Print one JSON document for each line."""
     for row in rows:

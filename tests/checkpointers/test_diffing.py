@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
-from checkpointers.diffing import Change, Diff, compare, same
+from checkpointers.diffing import Change, Diff, compare, same, told
 from checkpointers.errors import HistoryError
 from checkpointers.paths import ABSENT, Part, look, parse, written
 from tests.checkpointers.wild import difference
@@ -195,7 +195,30 @@ def test_words() -> None:
     assert lines[3] == "  + c  [{'id': 'p'}]"
 
 
+def test_a_blamed_list_says_what_differs_in_it() -> None:
+    """Of two long lists the changes are told, not the beginnings of both; and how many more there are."""
+    items = [{"id": n, "text": "old"} for n in range(9)]
+    assert told("changed", items, [*items, {"id": 9}]) == "+ 9  {'id': 9}"
+    assert told("changed", {"a": 1}, {"a": 2}) == "~ a  1 → 2"
+    assert told("changed", items, []).count("- ") == 3
+    assert told("changed", items, []).endswith("; … 6 more")
+    assert told("changed", [1], "a") == "[1] → 'a'"
+    assert told("changed", {1: "a", "1": "b"}, {1: "a", "1": "c"}) == "{1: 'a', '1': 'b'} → {1: 'a', '1': 'c'}"
+
+
 def test_moves_are_as_few_as_can_be() -> None:
     """Bringing the last item to the front moves one, not all."""
     items = [{"id": n} for n in range(9)]
     assert paths(items, [items[-1], *items[:-1]]) == ["moved x.8"]
+
+
+def test_who_finds_an_item_looks_no_further() -> None:
+    """Of a long list no more is looked at than up to the item of the id; an item without one is found by its place."""
+
+    class Unseen(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            raise AssertionError(key)
+
+    assert look([{"id": "a"}, {"id": "b", "n": 1}, Unseen()], ["b", "n"]) == 1
+    assert look([{"id": "a"}, 7], ["1"]) == 7
+    assert look([{"id": "a"}, {"id": "b"}], ["1"]) is ABSENT

@@ -285,6 +285,21 @@ def test_addresses(any_saver: Any) -> None:
         _ = history[0]
 
 
+def test_digits_that_begin_an_id(saver: Saver) -> None:
+    """They are a number if there is such a step, else the beginning of an id."""
+    place = config(checkpoint_ns="")
+    for number, name in ((1, "7700-a"), (2, "7711-b"), (3, "1-c")):
+        checkpoint = {"v": 1, "id": name, "ts": "", "channel_values": {"n": number}, "channel_versions": {"n": number},
+                      "versions_seen": {}}  # fmt: skip
+        place = saver.put(place, checkpoint, {}, {"n": number})
+    history = History(saver, "t")
+    assert [history.at(address).number for address in ("t@7711", "7700", "@1", "1", "t@3")] == [2, 1, 1, 1, 3]
+    with pytest.raises(UnknownStepError, match="begins 2 ids: 7700-a, 7711-b"):
+        history.at("t@77")
+    with pytest.raises(UnknownStepError, match="has no step 9"):
+        history.at("t@9")
+
+
 def test_only_the_newest(any_saver: Any) -> None:
     """A page has the numbers, parents and nodes that the whole has; what is older is said to be that."""
     forked(any_saver)
@@ -534,15 +549,76 @@ def test_listing_steps_decodes_nothing(url: str) -> None:
             _ = history[-1].values
 
 
-def test_a_thousand_steps_are_listed_at_once(saver: Saver) -> None:
-    """Listing 1,000 steps takes as many requests as listing ten."""
-    found = []
-    for until, steps in ((8, 10), (998, 1_000)):
-        loop(saver).invoke({"until": until, "n": 0}, config())
-        watched = FaultyDatabase(saver.database, lambda number, request: None)
-        assert len(type(saver)(watched).steps("t")) >= steps
-        found.append(watched.requests)
-    assert found[0] == found[1] <= 5
+def asked_of(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Note each request to the database, and how many rows it was given."""
+    asked: list[tuple[str, int]] = []
+    read = saver.database.read
+
+    def noted(operation: Any) -> Any:
+        answer = None
+        while True:
+            try:
+                request = operation.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = yield request
+            asked.append((request.sql, len(answer)))
+
+    monkeypatch.setattr(saver.database, "read", lambda operation: read(lambda: noted(operation())))
+    return asked
+
+
+def test_many_steps_are_listed_at_once(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is a few questions however long it is, and none for the values or writes."""
+    loop(saver).invoke({"until": 98, "n": 0}, config())
+    asked = asked_of(saver, monkeypatch)
+    assert len(History(saver, "t").log()) == 100
+    assert len(asked) <= 8
+    assert not [sql for sql, _ in asked if "cp_elements" in sql or "cp_writes" in sql]
+
+
+def test_a_step_is_read_alone(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who shows a step, or what differs between two, reads no more checkpoints than those and their parents."""
+    loop(saver).invoke({"until": 98, "n": 0}, config())
+    whole = History(saver, "t")
+    told = [(s.nodes, s.parent, s.wrote, s.status, s.at) for s in (list(whole)[59], whole[100])]
+    changes = str(whole.diff(59, 60))
+    asked = asked_of(saver, monkeypatch)
+    for ask in (lambda: [(s.nodes, s.parent, s.wrote, s.status, s.at) for s in (History(saver, "t")[60], History(saver, "t")[-1])],
+                lambda: str(History(saver, "t").diff(59, 60))):  # fmt: skip
+        asked.clear()
+        assert ask() in (told, changes)
+        assert sum(rows for sql, rows in asked if "cp_checkpoints" in sql) <= 16
+
+
+def test_a_step_read_alone_is_the_listed_one(any_saver: Any) -> None:
+    """Asked for by number, from the newest back, or by an id, before the others are listed or after: the same step."""
+    forked(any_saver)
+    listed = list(History(any_saver, "t"))
+    for step in listed:
+        for own in (step.number, step.number - len(listed) - 1, step.id, f"t@{step.number}"):
+            alone = History(any_saver, "t").at(own)
+            assert (alone, alone.parent, alone.nodes, alone.before) == (step, step.parent, step.nodes, step.before)
+            assert [str(one) for one in alone.ancestry] == [str(one) for one in step.ancestry]
+    for wrong in (0, 10, -10, 10**30):
+        with pytest.raises(UnknownStepError, match="steps 1 to 9"):
+            History(any_saver, "t")[wrong]
+
+
+def test_verbs_load_what_they_need(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diff loads two states, a step its own and its parent's, blame of a channel that channel alone."""
+    loop(saver).invoke({"until": 38, "n": 0}, config())
+    loads, channels = [], []
+    load, channel = saver.get_tuple, saver.get_channel
+    monkeypatch.setattr(saver, "get_tuple", lambda place: loads.append(place) or load(place))
+    monkeypatch.setattr(saver, "get_channel", lambda place, *rest: channels.append(rest[0]) or channel(place, *rest))
+    History(saver, "t").diff(3, 30)
+    assert (len(loads), channels) == (2, [])
+    _ = History(saver, "t")[20].wrote
+    assert (len(loads), channels) == (4, [])
+    assert len(History(saver, "t").blame("n")) == 39
+    assert (len(loads), set(channels)) == (4, {"n"})
+    assert len(channels) <= 80
 
 
 def test_history_never_writes(tmp_path: Path) -> None:
@@ -623,7 +699,7 @@ def test_the_graph_is_not_imported(tmp_path: Path) -> None:
 
 
 def test_a_history_is_what_it_was_when_it_was_made(saver: Saver) -> None:
-    """Steps made later are not in it; a new one has them."""
+    """Steps made later are not in it, whenever it is looked at; a new one has them."""
     app = loop(saver)
     app.invoke({"until": 2, "n": 0}, config())
     history = History(saver, "t")
@@ -640,10 +716,14 @@ def test_one_channel_of_a_step(saver: Saver) -> None:
             assert same(saver.get_channel(step.config, name, "none"), step.values.get(name, "none"))
     assert saver.get_channel(config(), "n") == asyncio.run(saver.aget_channel(config(), "n")) == 30
     assert saver.get_channel(config("nobody"), "n") is None
-    history = History(saver, "t")
+    history, unread = History(saver, "t"), History(saver, "t")
+    assert len(history) == 32
     saver.retain(Keep(last=2))
     with pytest.raises(UnknownStepError, match="was dropped since this history was read"):
         history.blame("n")
+    saver.delete_thread("t")
+    with pytest.raises(UnknownStepError, match="t@32 was dropped since"):
+        len(unread)
 
 
 def test_states_are_loaded_once_for_neighbours(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:

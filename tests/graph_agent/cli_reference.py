@@ -74,7 +74,7 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 | `grep` | `thread step where path line` |
 | `compare` | `shared parted totals pairs`; a pair is `a b same` |
 | `stats` | `total tokens llm_calls by_step by_node by_tool unpriced` |
-| `context` | `messages items left_out left_out_bytes budget exact` |
+| `context` | `decision messages items left_out why left_out_bytes budget exact`; of items `kind id text reason` |
 | `ledger` | `key number status step at record` |
 | `du` | `thread channel rows bytes` |
 | `fsck` | `thread step what sound` |
@@ -83,6 +83,10 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 | `undo` | `key tool args step state why review` |
 | `retain`, `prune` | `thread dropped kept frees done`; `kept` has the reasons for each step |
 | `migrate` | `version migrations` |
+| `fork`, `import`, `copy`, `recover` | `thread`; of `fork` also `status`, of `recover` also `step` |
+| `delete` | `thread status checkpoints bytes done` |
+| `adopt`, `vacuum` | `threads checkpoints already`; `bytes` |
+| `doctor` | a name for each line of its table |
 
 `log` and `threads` read rows alone, without LangGraph. The nodes that tasks were sent to (LangGraph's `Send`) are told by the ids
 of the tasks; where that is not possible, as with savers of others, `log` shows `(sent)`, and `show` has the names.
@@ -108,6 +112,7 @@ SESSION = (
     "diff ada@9 @10 --json-patch",
     "blame ada phase",
     "bisect ada 'grep -q \"sent to ada\"'",
+    "bisect ada 'grep -q planning' --fails",
     "grep 'sent to' ada",
     "context ada@3",
     "stats ada --price scripted=25000,200000",

@@ -81,6 +81,9 @@ def test_a_database_of_the_official_saver(shell: Shell, backend: str, url: str, 
                     ("export", "t"), ("review", "list"), ("log", "t", "--graph")):  # fmt: skip
         code, out, told = shell(*command, "--db", theirs)
         assert (code, bool(out)) == (0, True), told
+    for command in (("du",), ("ledger", "t"), ("fsck",), ("tail", "t"), ("delete", "t"), ("vacuum",)):
+        code, out, told = shell(*command, "--db", theirs)
+        assert (code, out, told.count("\n"), "graph-agent adopt" in told) == (1, "", 1, True)
     assert shell("log", "tt", "--db", theirs)[0] == 3
     assert {name: seen for name, seen in _print(tmp_path).items() if "-" not in name} == {
         name: seen for name, seen in before.items() if "-" not in name
@@ -94,9 +97,11 @@ def test_a_wrong_path(shell: Shell, tmp_path: Path, command: tuple[str, ...]) ->
     """A file that is not there, one that is no database, an empty one: each its own code, and none is made."""
     (tmp_path / "empty.db").touch()
     (tmp_path / "text.db").write_text("no database " * 1_000)
+    (tmp_path / "folder.db").mkdir()
     before = _print(tmp_path)
     for name, code, said in (
         ("nowhere.db", 3, "no such file"),
+        ("folder.db", 3, "it is a folder"),
         ("text.db", 6, "not a database"),
         ("empty.db", 1, "no tables"),
     ):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import stat
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSqliteSaver
 
 from checkpointers import History, Keep, SqliteSaver, import_thread
 from checkpointers.errors import HistoryError
 from checkpointers.patching import applied
 from checkpointers.plain import as_json
 from graph_agent import Agent, tool
+from graph_agent.cli.main import PANELS, REVIEW, name_of
 from graph_agent.history import Timeline
 from graph_agent.testing import ScriptedModel, calls
 from tests.checkpointers.graphs import config, loop, review
@@ -128,6 +131,7 @@ def test_blame_and_bisect(home: Home, saver: SqliteSaver) -> None:
     ]
     first = history.bisect(lambda step: "sent to ada" in str(step.values["calls"]))
     assert home("bisect", "ada", "grep -q 'sent to ada'")["number"] == first.number
+    assert home("bisect", "ada", "! grep -q 'sent to ada'", "--fails")["number"] == first.number
 
 
 @pytest.mark.parametrize(
@@ -140,6 +144,7 @@ def test_a_command_that_cannot_run_is_no_answer(
     (tmp_path / "app.txt").write_text("x")
     code, out, told = shell("bisect", "ada", command)
     assert (code, out, said in told, "neither yes nor no" in told) == (1, "", True, True)
+    assert shell("bisect", "ada", command, "--fails")[0] == 1
     code, out, told = shell("bisect", "ada", "echo asked >&2; echo out; grep -q 'sent to'")
     assert (code, out.count("\n"), "asked" in told) == (0, 1, True)
 
@@ -212,11 +217,12 @@ def test_readings_of_an_agent(home: Home, saver: SqliteSaver, shell: Shell) -> N
     assert same(home("stats", "ada", "--price", "scripted=0.25,2"), priced)
     assert priced["total"]["cost"] > 0
     assert shell("stats", "ada", "--price", "scripted=2")[0] == 1
-    saw = timeline[4].saw
-    assert same(home("context", "ada@4")["messages"], saw.messages)
+    assert same(home("context", "ada@4"), asdict(timeline.context(4)))
     assert [row["key"] for row in home("ledger", "ada")] == [one.key for one in saver.ledger.entries("ada")]
     loop(saver).invoke({"until": 2, "n": 0}, config())
     code, _, told = shell("stats", "t")
+    assert (code, "no agent's thread" in told) == (1, True)
+    code, _, told = shell("context", "t@2")
     assert (code, "no agent's thread" in told) == (1, True)
 
 
@@ -242,12 +248,37 @@ def test_thinning_out(home: Home, saver: SqliteSaver, shell: Shell) -> None:
     assert [one.thread for one in saver.threads()] == ["ada-2"]
 
 
+def test_what_comes_of_a_command_as_json(home: Home, saver: SqliteSaver, tmp_path: Path) -> None:
+    """What is copied, removed, recovered or given back is said to a program too."""
+    assert home("copy", "ada", "eva") == {"thread": "eva"}
+    (there,) = (one for one in saver.threads() if one.thread == "eva")
+    said = {"thread": "eva", "status": "done", "checkpoints": 11, "bytes": there.bytes}
+    assert home("delete", "eva") == {**said, "done": False}
+    assert home("delete", "eva", "--yes") == {**said, "done": True}
+    assert [one.thread for one in saver.threads() if one.thread == "eva"] == []
+    assert home("recover", "ada", "--into", "eva") == {"thread": "eva", "step": 11}
+    assert home("vacuum")["bytes"] >= 0
+    with OfficialSqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as official:
+        loop(official).invoke({"until": 3, "n": 0}, config())
+    assert home("adopt", "theirs.db") == {"threads": 1, "checkpoints": 5, "already": 0}
+
+
+def test_every_command_that_says_something_says_it_as_json() -> None:
+    """Only what is a document already, or a show, has no --json."""
+    every = [command for commands in PANELS.values() for command in commands] + list(REVIEW)
+    assert {name_of(one) for one in every if "as_json" not in inspect.signature(one).parameters} == {"export", "demo"}
+
+
 def test_handing_on(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path) -> None:
     """Exports are what the method gives, in a file for its owner alone; an import gives the same states."""
     history = History(saver, "ada")
     for form in ("json", "markdown", "python"):
         assert shell("export", "ada@3", "--to", form)[1] == history.export(form, step=3).removesuffix("\n") + "\n"
-    assert shell("export", "ada", "--to", "html")[1].startswith("<!doctype html>")
+    page = shell("export", "ada", "--to", "html")[1]
+    assert page.startswith("<!doctype html>")
+    assert page == Timeline(saver, "ada").export("html")
+    with pytest.raises(HistoryError, match="there are json, markdown, html, python"):
+        history.export("pdf")
     file = tmp_path / "ada.json"
     assert shell("export", "ada", "--out", str(file), "--no-redact")[:2] == (0, "")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
