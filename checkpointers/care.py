@@ -6,20 +6,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from checkpointers import operations
 from checkpointers.database import now
 from checkpointers.errors import CheckpointerError, IntegrityError, KeyringError, ThreadExistsError
-from checkpointers.operations import checking, repair
-from checkpointers.operations.checking import Finding
 from checkpointers.operations.common import place_of
-from checkpointers.operations.repair import Rotation
 from checkpointers.records import Names
 from checkpointers.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
+    from checkpointers.operations.checking import Finding
     from checkpointers.operations.common import Tools
     from checkpointers.operations.inspecting import Raw
+    from checkpointers.operations.repair import Rotation
     from checkpointers.vaults import Vaults
 
 
@@ -34,10 +34,10 @@ class Care(Upkeep):
         Each finding names the thread, the step if it is known, what is wrong, and the newest step that is sound.
         """
         tools = self._own_tools()
-        unnamed = self.database.read(lambda: checking.names(tools))
+        unnamed = self.database.read(lambda: operations.checking.names(tools))
         findings = unnamed if thread is None else []
-        for key, name in self.database.read(lambda: checking.stored_threads(tools, thread)):
-            check = self.database.read(partial(checking.thread, tools, key, name))
+        for key, name in self.database.read(lambda: operations.checking.stored_threads(tools, thread)):
+            check = self.database.read(partial(operations.checking.thread, tools, key, name))
             if check is not None:
                 heads = check.heads()
                 findings += [replace(found, sound=heads[0] if heads else None) for found in check.findings]
@@ -49,7 +49,7 @@ class Care(Upkeep):
 
     def recover(self, thread: str, *, into: str) -> int:
         """Copy all that is sound of a damaged thread into a new one; give the step at which that stands."""
-        step = self._change(into, lambda: repair.recover(self._own_tools(), thread, into, now()))
+        step = self._change(into, lambda: operations.repair.recover(self._own_tools(), thread, into, now()))
         if step is None:
             raise ThreadExistsError(into)
         return step
@@ -65,22 +65,22 @@ class Care(Upkeep):
             raise KeyringError(msg)
         tools = self._tools()
         rewrapped, refusals, last = 0, list[CheckpointerError](), -1
-        while (done := self.database.exclusive(partial(repair.rewrap, tools, batch, last))).last is not None:
+        while (done := self.database.exclusive(partial(operations.repair.rewrap, tools, batch, last))).last is not None:
             rewrapped, last = rewrapped + done.rewrapped, done.last
             refusals += [done.refusal] if done.refusal else []
         encrypted = self._encrypt(tools, batch, refusals) if self.vaults.migrating else 0
         self._memory.forget()
         if refusals:
             raise refusals[0]
-        return Rotation(rewrapped, encrypted, self.database.read(repair.masters))
+        return operations.repair.Rotation(rewrapped, encrypted, self.database.read(operations.repair.masters))
 
     def _encrypt(self, tools: Tools, batch: int, refusals: list[CheckpointerError]) -> int:
         """Encrypt every thread that is not; rebuild the tables, so that nothing of them is left in clear."""
         encrypted, last = 0, -1
-        while plain := self.database.read(partial(repair.unencrypted, batch, last)):
+        while plain := self.database.read(partial(operations.repair.unencrypted, batch, last)):
             for last in plain:
                 try:
-                    encrypted += self.database.exclusive(partial(repair.encrypt, tools, last))
+                    encrypted += self.database.exclusive(partial(operations.repair.encrypt, tools, last))
                 except (IntegrityError, KeyringError) as error:
                     refusals.append(error)
         self.database.vacuum(full=True)
@@ -90,7 +90,7 @@ class Care(Upkeep):
         """Throw the key of a thread away: what is stored of it, here and in every copy, says nothing any more."""
         name = str(thread)
         token = self._token(name)
-        if not self._change(name, lambda: repair.shred(self._tools(), name, token)):
+        if not self._change(name, lambda: operations.repair.shred(self._tools(), name, token)):
             msg = f"thread {name!r} has no key of its own: it is not encrypted, or not there"
             raise KeyringError(msg)
         self.vaults.forget(self._tools().key(name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from checkpointers.statements import Operation
 
 T = TypeVar("T")
-NO_TABLES: Final = "it has no tables of this library"
 OTHERS: Final = (
     "check the path; what LangGraph's own savers wrote opens as langgraph+sqlite:///… and the like, or adopt() it"
 )
@@ -63,7 +61,9 @@ class Database(ABC):
 
     async def elsewhere(self, call: Callable[[], T]) -> T:
         """Run a call on a worker thread; a cancelled caller leaves it to finish there."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, call)
+        from asyncio import get_running_loop  # noqa: PLC0415  who is async has it
+
+        return await get_running_loop().run_in_executor(self._workers, call)
 
     def close(self) -> None:
         """Let go of everything; calling it again changes nothing."""

@@ -40,12 +40,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from checkpointers.effects import Entry
 
 LONGEST_PATH = 120
+
+
+NO_TABLES: Final = "it has no tables of this library"
 
 
 class CheckpointerError(Exception):

@@ -13,8 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkpointers import tenancy
-from checkpointers.database import NO_TABLES, OTHERS, Database, check_version, migrations
+from checkpointers.database import OTHERS, Database, check_version, migrations
 from checkpointers.errors import (
+    NO_TABLES,
     BusyError,
     DiskFullError,
     MissingDriverError,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from checkpointers.care import Care
 from checkpointers.errors import UnknownSchemeError
-from checkpointers.ledger import Ledger
 from checkpointers.memory import Memory
 from checkpointers.operations.common import Tools
 from checkpointers.places import file_of, scheme_of, shown
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from checkpointers.codec import Codec
     from checkpointers.database import Database
     from checkpointers.keyring import Keyring
+    from checkpointers.ledger import Ledger
 
 
 class Reader(Care):
@@ -37,6 +37,8 @@ class Reader(Care):
     @property
     def ledger(self) -> Ledger:
         """Give the ledger and the bodies of the threads."""
+        from checkpointers.ledger import Ledger  # noqa: PLC0415  paid by who asks for it
+
         return Ledger(self.database, self._memory, self._tools, token=self._token, read=self.database.read)
 
     def _token(self, thread: str) -> bytes | None:

@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from checkpointers.database import NO_TABLES, OTHERS, Database, check_version, migrations, now
+from checkpointers.database import OTHERS, Database, check_version, migrations, now
 from checkpointers.errors import (
+    NO_TABLES,
     BusyError,
     DiskFullError,
     NotADatabaseError,

@@ -6,11 +6,12 @@ import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.codec import unpacked
 from checkpointers.errors import HistoryError
-from checkpointers.status import Status
+
+if TYPE_CHECKING:
+    from checkpointers.status import Status
 
 MOST: Final = (1 << 63) - 1
 
@@ -39,6 +40,8 @@ class ThreadInfo:
     @property
     def metadata(self) -> dict[str, Any]:
         """Give the metadata of the newest checkpoint."""
+        from checkpointers.codec import unpacked  # noqa: PLC0415  paid by who looks
+
         metadata: dict[str, Any] = unpacked(self.stored_metadata)
         return metadata
 

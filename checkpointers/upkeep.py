@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from checkpointers import operations
 from checkpointers.database import now
 from checkpointers.errors import HistoryError, IntegrityError, ThreadExistsError, UnknownThreadError
-from checkpointers.operations import remove, survey, whole
+from checkpointers.operations import survey
 from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, moment, plan
 from checkpointers.threads import counted
@@ -45,19 +46,19 @@ class Upkeep:
         """Remove a thread and everything in it; a thread that does not exist is already gone."""
         thread = str(thread_id)
         token = self._token(thread)
-        self._change(thread, lambda: whole.delete_thread(self._tools(), thread, token, now()))
+        self._change(thread, lambda: operations.whole.delete_thread(self._tools(), thread, token, now()))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints that these runs made; those made from them keep what they need."""
         runs = {str(run_id) for run_id in run_ids}
-        found = self.database.read(lambda: remove.steps_of_runs(self._tools(), runs))
+        found = self.database.read(lambda: operations.remove.steps_of_runs(self._tools(), runs))
         for thread, steps in found.items():
-            self._change(thread, partial(remove.drop, self._tools(), thread, steps))
+            self._change(thread, partial(operations.remove.drop, self._tools(), thread, steps))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread, its history included, to a name that is free."""
         source, target = str(source_thread_id), str(target_thread_id)
-        answer = self.database.exclusive(lambda: whole.copy_thread(self._tools(), source, target, now()))
+        answer = self.database.exclusive(lambda: operations.whole.copy_thread(self._tools(), source, target, now()))
         if answer == "missing":
             raise UnknownThreadError(source)
         if answer == "exists":
@@ -256,21 +257,23 @@ class Upkeep:
             raise UnknownThreadError(str(thread))
 
     def _keep_latest(self, thread: str) -> Statements[None]:
-        found = yield from remove.contents(self._tools(), thread)
+        found = yield from operations.remove.contents(self._tools(), thread)
         if found is not None:
-            yield from remove.drop(self._tools(), thread, remove.keep_latest(found))
+            yield from operations.remove.drop(self._tools(), thread, operations.remove.keep_latest(found))
 
     def _plan(self, keep: Keep, thread: str, pins: Iterable[int]) -> Plan:
         def planned() -> Statements[Plan]:
-            found = yield from remove.contents(self._tools(), thread)
-            known = remove.lines(found) if found else []
+            found = yield from operations.remove.contents(self._tools(), thread)
+            known = operations.remove.lines(found) if found else []
             stands = found.thread.standing if found else None
             written = moment(stands.updated_at) if stands is not None and stands.effects else None
             decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins, written=written)
             since = _since(keep.max_age) if decided.expired else 0
             if found is None:
                 return decided
-            frees = yield from remove.would_free(self._tools(), found, decided.dropped, unwritten_since=since)
+            frees = yield from operations.remove.would_free(
+                self._tools(), found, decided.dropped, unwritten_since=since
+            )
             return replace(decided, frees=frees)
 
         return self.database.read(planned)
@@ -280,7 +283,7 @@ class Upkeep:
         freed, since = 0, _since(keep.max_age) if decided.expired else 0
         for start in range(0, len(decided.dropped), DROPPED_AT_A_TIME):
             some = decided.dropped[start : start + DROPPED_AT_A_TIME]
-            drop = partial(remove.drop, self._tools(), decided.thread, some, unwritten_since=since)
+            drop = partial(operations.remove.drop, self._tools(), decided.thread, some, unwritten_since=since)
             freed += self._change(decided.thread, drop)
         return replace(decided, frees=freed)
 

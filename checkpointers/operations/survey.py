@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from checkpointers import operations
 from checkpointers.cipher import LABELLED, labels_in
 from checkpointers.codec import unpacked_dict
 from checkpointers.effects import BODIES, EFFECTS
@@ -32,7 +33,6 @@ from checkpointers.operations.common import (
     see_it_is,
     told_metadata,
 )
-from checkpointers.operations.whole import locked, restand
 from checkpointers.records import FAILED, INTERRUPTED, RESUMED, Record
 from checkpointers.retention import moment
 from checkpointers.standing import NO_METADATA, Thread
@@ -229,14 +229,14 @@ def usage(tools: Tools, name: str | None) -> Statements[list[Usage]]:
 
 def label(tools: Tools, name: str, *, add: Iterable[str | int], remove: Iterable[str | int]) -> Statements[bool]:
     """Change the tags (texts) and pins (steps) of a thread; tell whether it exists."""
-    thread = yield from locked(tools, name)
+    thread = yield from operations.whole.locked(tools, name)
     if thread is None:
         return False
     after = replace(thread.standing)
     labels = (set(after.tags) | set(after.pins) | set(add)) - set(remove)
     after.tags = sorted(x for x in labels if isinstance(x, str))
     after.pins = sorted(x for x in labels if isinstance(x, int))
-    yield from restand(thread, after)
+    yield from operations.whole.restand(thread, after)
     return True
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from checkpointers.database import NO_TABLES
 from checkpointers.errors import (
+    NO_TABLES,
     EntryMovedError,
     HeadMovedError,
     IntegrityError,

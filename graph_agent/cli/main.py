@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
 
 from checkpointers.errors import CheckpointerError
 from graph_agent import errors
@@ -28,6 +27,7 @@ from graph_agent.cli import (
     paper,
     reviewing,
 )
+from graph_agent.cli.typed import Typed, TypedGroup
 
 HELP = """Git for agent threads: list them, look into every step, run and resume them, keep their databases sound.
 
@@ -53,7 +53,7 @@ UNPAGED: Final = (following.tail, looking.bisect)  # they print as they go
 ANYWHERE: Final = ("--debug", "--no-pager")
 
 
-class Reviews(TyperGroup):
+class Reviews(TypedGroup):
     """The commands of `review`; a bare thread is listed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -63,13 +63,20 @@ class Reviews(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def application() -> typer.Typer:
-    """Make the application."""
-    app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+def application(wanted: str = "") -> typer.Typer:
+    """Make the application; of one that is asked for a command, nothing but that."""
+    app = typer.Typer(
+        cls=TypedGroup, help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
     app.callback()(_common)
+    every = {name_of(command) for commands in PANELS.values() for command in commands}
     for panel, commands in PANELS.items():
         for command in commands:
+            if wanted in every and wanted != name_of(command):
+                continue
             _add(app, command, paged=panel == "Look" and command not in UNPAGED)
+    if wanted in every:
+        return app
     about = "See what a person is asked, and answer"
     reviews = typer.Typer(
         cls=Reviews, help=f"{about}; a bare thread is listed.", no_args_is_help=True, rich_markup_mode=None
@@ -87,7 +94,7 @@ def name_of(command: Callable[..., Any]) -> str:
 
 def _add(app: typer.Typer, command: Callable[..., Any], *, paged: bool) -> None:
     short = (command.__doc__ or "").splitlines()[0].partition(";")[0].rstrip(".") + "."
-    app.command(name_of(command), short_help=short)(paper.readable(command, paged=paged))
+    app.command(name_of(command), cls=Typed, short_help=short)(paper.readable(command, paged=paged))
 
 
 def _version(wanted: bool) -> None:
@@ -118,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     def run() -> Any:
         try:
             with paper.pager(off="--no-pager" in said):
-                application()(given, prog_name="graph-agent")
+                application(given[0] if given else "")(given, prog_name="graph-agent")
         except SystemExit as stop:
             return stop.code
 

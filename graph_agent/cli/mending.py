@@ -30,7 +30,8 @@ def adopt(source: Annotated[str, typer.Argument(help="The database of the offici
     given = desk.saver(url if url.startswith("langgraph+") else f"langgraph+{url}")
     with desk.ours(db, create=True) as saver:
         taken = take_over(given, saver)
-    text = f"{taken.threads} threads: {taken.checkpoints} checkpoints taken over, {taken.already} there already"
+    threads = f"{taken.threads} thread{'s' * (taken.threads != 1)}"
+    text = f"{threads}: {taken.checkpoints} checkpoints taken over, {taken.already} there already"
     paper.answer(text, as_json=as_json, **asdict(taken))
 
 

@@ -37,7 +37,6 @@ from checkpointers import (
     open_saver,
 )
 from checkpointers.authors import nodes_of
-from checkpointers.testing import FaultyDatabase
 from checkpointers.threads import StepInfo
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
 from tests.checkpointers.test_storage import put

@@ -255,6 +255,34 @@ def test_what_only_lists_loads_no_langgraph(
     assert done.stderr.splitlines()[-1] == "loaded []"
 
 
+@pytest.mark.parametrize("command", [("--help",), ("threads",), ("log", "ada"), ("log", "ada", "--graph", "--json")])
+def test_what_is_asked_most_loads_little(shell: Shell, waiting: str, command: tuple[str, ...], tmp_path: Path) -> None:
+    """Neither what checks values, nor an event loop, nor what writes is loaded: each takes as long as the answer."""
+    code = (
+        "import sys; from graph_agent.cli import main; main(sys.argv[1:]);"
+        "heavy = ('pydantic', 'asyncio', 'rich', 'checkpointers.operations.whole', 'checkpointers.operations.checking');"
+        "print('loaded', [name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "loaded []"
+
+
+def test_values_are_checked_when_there_are_some(shell: Shell, waiting: str) -> None:
+    """Numbers, choices, lists and what is missing are told as ever."""
+    for wrong, said in ((("log", "ada", "-n", "x"), "integer"), (("log", "ada", "-n", "-1"), "-1"), (("log",), "thread"),
+                        (("threads", "--status", "bad"), "waiting"), (("prune",), "threads"),
+                        (("grep", "x", "--where", "bad"), "writes")):  # fmt: skip
+        code, out, told = shell(*wrong)
+        assert (code, out) == (2, "")
+        assert said in told.replace("THREADS", "threads")
+    assert shell("log", "ada", "-n", "1")[1].count("\n") == 2
+    assert shell("grep", "tell", "--where", "state", "--where", "writes")[0] == 0
+    assert shell("log", "ada", "ada")[0] == 0
+
+
 def test_every_command_is_documented(shell: Shell) -> None:
     """Each has a first line of help, and its page in the reference."""
     help_ = shell("--help")[1]
