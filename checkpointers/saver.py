@@ -167,9 +167,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
                 raise
             for one in joined:
                 one.settle()
-            if (
-                place.ns == ROOT
-            ):  # before anything else of this run is written, which would take its own step for another's
+            if place.ns == ROOT:  # still held: a write of this run would take its own step for another's
                 lines.stored(self._slot(place.thread), id_, beside=stored.beside)
         if stored.beside and new.line == "head":
             warnings.warn(ForkedWarning(_FORKED.format(at(place.thread, stored.step))), stacklevel=3)
