@@ -28,3 +28,6 @@ def test_killed_at_boundaries_of_effects(kind: str, postgres_server: str) -> Non
         assert "lost 0, duplicated 0, wrong 0" in line
         assert told(line, "tried") > 8
         assert told(line, "in doubt and asked") > 0
+        where = dict(one.split() for one in line.partition("before+after: ")[2].split(", "))
+        before, after = zip(*(map(int, one.split("+")) for name, one in where.items() if name != "effect"), strict=True)
+        assert min(sum(before), sum(after)) > 0

@@ -232,7 +232,8 @@ def prove(stage: Stage, every: int) -> str:
     for number in range(2):  # the first life of a database learns names, the second is as all others are
         assert not try_point(stage, f"{name} {number}", Deaths())
     boundaries = 2 * int((stage.folder / "boundaries").read_text()) + 2
-    points: list[int | str] = [*range(2, boundaries, every), *(PLACES if every < boundaries else PLACES[:3])]
+    stride = every | 1  # even numbers are before a request, odd ones after it
+    points: list[int | str] = [*range(2, boundaries, stride), *(PLACES if every < boundaries else PLACES[:3])]
     notes = stage.folder / "deaths"
     for number, point in enumerate(points):
         second = [Deaths(2 + (7 * number) % (boundaries - 2))] if number % 3 == 2 else []
