@@ -41,10 +41,11 @@ crash: $(READY)
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
+# An environment that another Python made begins anew.
 $(READY): constraints.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed; set PYTHON=/path/to/python3"; exit 1; }
 	@echo "making $(VENV) from the versions in constraints.txt: some minutes at most, once"
-	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --clear $(VENV)  # one that another Python made begins anew
+	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(READY)
