@@ -104,7 +104,7 @@ def test_a_person_decides(typed: str, said: str) -> None:
     """On a terminal it asks before it goes on, and does nothing without a yes."""
     with at_a_terminal() as (keyboard, player):
         os.write(keyboard, typed.encode())
-        told, _ = player.communicate(timeout=120)
+        told, _ = player.communicate()
     assert player.returncode == 0
     assert said in told
     assert "Traceback" not in told
@@ -119,7 +119,7 @@ def test_who_is_interrupted_says_so_in_a_line(tmp_path: Path, when: str) -> None
         while when not in seen:
             seen += player.stdout.readline()
         player.send_signal(signal.SIGINT)
-        told, _ = player.communicate(timeout=60)
+        told, _ = player.communicate()
     assert player.returncode == 130
     assert "interrupted; whatever ran was killed" in told
     assert f"graph-agent log disk --db {tmp_path / 'kept' / 'agent.db'}" in told
@@ -147,7 +147,7 @@ def test_a_model_may_ask_before_it_acts() -> None:
         told = played(OPENAI_BASE_URL=server.url, GRAPH_AGENT_MODEL="openai:m")
         with at_a_terminal(OPENAI_BASE_URL=server.url, GRAPH_AGENT_MODEL="openai:m") as (keyboard, player):
             os.write(keyboard, b"the old one\nn\n")
-            asked, _ = player.communicate(timeout=120)
+            asked, _ = player.communicate()
         assert not server.failures
     assert "  ? Which one may go?" in told
     assert "deleted, each once: old.log; left: cache.bin, thesis.txt\n" in told
