@@ -152,7 +152,10 @@ SESSION = (
 )
 STEADY = (
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+00:00)?", "2026-11-18 12:00:00"),
-    (r"\b\d+ s ago", "2 s ago"),
+    (r"\b\d+ (s|min) ago", "2 s ago"),
+    (r"(\bseconds |\.seconds  |\bwall_time[.\w]*  |wall_time/\w+\", \"value\": )\d[\d.]*(e-\d+)?", r"\g<1>0.01"),
+    (r"(\bwall_time[.\w]*  0\.01 → )\d[\d.]*(e-\d+)?", r"\g<1>0.01"),
+    (r"(?m)^((?:all|step|node|tool)\t(?:[^\t]*\t){5})[\d.,]+", r"\g<1>0.01"),
     (r"\b[\d.]+ [kM]?B\b", "9.8 kB"),
     (r"\b[\d,]+ bytes\b", "9,800 bytes"),
     (r"\bd-[0-9a-f]{10}\b", "d-0123456789"),
