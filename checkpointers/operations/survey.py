@@ -38,7 +38,7 @@ from checkpointers.retention import moment
 from checkpointers.standing import NO_METADATA, Thread
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.status import BESIDE, Status, status_of
-from checkpointers.tally import kinds_in
+from checkpointers.tally import kinds_in, tally_of
 from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage, when
 
 CHECKPOINTS: Final = "(checkpoints)"
@@ -77,19 +77,47 @@ def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
             keys.append(row[0])
     if not any(info.status in ("waiting", "failed") for info in found):
         return found
-    counts = {row[0]: (int(row[1]), int(row[2])) for row in (yield Statement(_STUCK, (key_of(ROOT),)))}
-    return [
-        replace(info, questions=counts.get(key, (0, 0))[0], errors=counts.get(key, (0, 0))[1])
-        for key, info in zip(keys, found, strict=True)
-    ]
+    stuck = _stuck((yield Statement(_STUCK, (key_of(ROOT), key_of(ROOT)))))
+    return [stuck[key].told(info) if key in stuck else info for key, info in zip(keys, found, strict=True)]
 
 
-# An answered question is a row of writes that has both kinds.
 _STUCK: Final = (
-    f"SELECT w.thread, sum(CASE WHEN (w.kinds & {INTERRUPTED | RESUMED}) = {INTERRUPTED} THEN 1 ELSE 0 END),"
-    f" sum(CASE WHEN (w.kinds & {FAILED}) <> 0 THEN 1 ELSE 0 END) FROM cp_threads t JOIN cp_writes w"
-    " ON w.thread = t.thread AND w.ns = ? AND w.checkpoint = t.head_id WHERE t.kinds <> 0 GROUP BY w.thread"
+    "SELECT t.thread, c.tally, w.kinds, count(w.task) FROM cp_threads t"
+    " LEFT JOIN cp_checkpoints c ON c.thread = t.thread AND c.ns = ? AND c.id = t.head_id"
+    " LEFT JOIN cp_writes w ON w.thread = t.thread AND w.ns = ? AND w.checkpoint = t.head_id"
+    " WHERE t.kinds <> 0 GROUP BY t.thread, c.tally, w.kinds"
 )
+
+
+@dataclass(slots=True)
+class _Stuck:
+    """What the writes on the checkpoint that a thread stands at say, and the tally that they must add up to."""
+
+    tally: int | None
+    counted: int = 0
+    questions: int = 0
+    errors: int = 0
+
+    def add(self, kinds: int, count: int) -> None:
+        """Count rows of these kinds; an answered question is a row of both."""
+        self.counted += count * tally_of(kinds)
+        self.questions += count if kinds & (INTERRUPTED | RESUMED) == INTERRUPTED else 0
+        self.errors += count if kinds & FAILED else 0
+
+    def told(self, info: ThreadInfo) -> ThreadInfo:
+        """Tell it of a thread, or that rows are missing."""
+        if self.counted != self.tally:
+            return replace(info, status="damaged")
+        return replace(info, questions=self.questions, errors=self.errors)
+
+
+def _stuck(rows: Iterable[Row]) -> dict[int, _Stuck]:
+    found: dict[int, _Stuck] = {}
+    for thread, tally, kinds, count in rows:
+        at = found.setdefault(thread, _Stuck(tally))
+        if isinstance(kinds, int):
+            at.add(kinds, int(count))
+    return found
 
 
 def _info(tools: Tools, row: Row) -> ThreadInfo:

@@ -121,6 +121,23 @@ def test_a_row_of_a_thread_of_another_form_stops_no_listing(saver: Saver) -> Non
         assert saver.get_tuple(config("other")) is not None
 
 
+@pytest.mark.parametrize(
+    "harm", ["DELETE FROM cp_writes WHERE task = ?", "UPDATE cp_writes SET kinds = 0 WHERE task = ?"]
+)
+def test_questions_that_are_gone_are_not_fewer_questions(saver: Saver, harm: str) -> None:
+    """A listing counts the rows of what waits, and says that a thread is damaged where one is missing or changed."""
+    review(saver).invoke({"n": 0}, config())
+    review(saver).invoke({"n": 0}, config("other"))
+    assert [(info.status, info.questions) for info in saver.threads()] == [("waiting", 2)] * 2
+    task = ask(saver, "SELECT task FROM cp_writes WHERE thread = ? AND kinds > 0 LIMIT 1", saver._tools().key("t"))[0][
+        0
+    ]
+    ask(saver, harm, bytes(task))
+    assert {info.thread: (info.status, info.questions) for info in saver.threads()} == {
+        "t": ("damaged", 0), "other": ("waiting", 2),
+    }  # fmt: skip
+
+
 def test_a_damaged_thread_stops_no_retention_of_others(saver: Saver) -> None:
     """It is told at the end, and stays as it is."""
     for thread in ("first", "t", "last"):

@@ -120,7 +120,8 @@ def listed(saver: Saver, name: str) -> Any:
     """Give what a listing says of a thread; one whose row is damaged is listed by its number."""
     found = saver.threads()
     damaged = DAMAGED if any(info.status == "damaged" for info in found) else GONE
-    return next((info for info in found if info.thread == name), damaged)
+    own = next((info for info in found if info.thread == name), None)
+    return damaged if own is None or own.status == "damaged" else own
 
 
 def seen(look: Callable[[Saver], Any], saver: Saver) -> Any:
