@@ -14,13 +14,16 @@ from graph_agent.artifacts import beginning, wanted, with_texts
 from graph_agent.context import again, digest_of
 from graph_agent.policies import Budget
 from graph_agent.reading import (
+    COSTS,
     CallRead,
     Context,
+    Cost,
     Prices,
     ReviewRead,
     Stats,
     as_text,
     calls_of,
+    cost_of,
     left_out,
     reviews_of,
     stats_of,
@@ -214,3 +217,14 @@ def _news(before: Any, after: Any) -> Any:
         return after
     known = {one["id"]: one for one in before or ()}
     return [one for one in after if known.get(one["id"]) != one]
+
+
+def cost(saver: Any, thread: str, prices: Prices | None = None) -> Cost | None:
+    """Say what a thread cost, None if it has no records of that; of our savers nothing else of its state is loaded."""
+    if isinstance(saver, Saver):
+        place: Any = {"configurable": {"thread_id": thread}}
+        state = {name: saver.get_channel(place, name, ABSENT) for name in COSTS}
+    else:
+        state = dict(History(saver, thread, newest=1)[-1].stored.checkpoint["channel_values"])
+    known = {name: state[name] for name in COSTS if state.get(name, ABSENT) is not ABSENT}
+    return cost_of(known, prices or {}) if known else None

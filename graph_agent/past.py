@@ -11,9 +11,10 @@ from graph_agent.answers import gathered
 from graph_agent.driving import Driver
 from graph_agent.errors import SetupError
 from graph_agent.forking import Reuse, fork
-from graph_agent.history import Timeline
+from graph_agent.history import Timeline, cost
 from graph_agent.kit import Kit
 from graph_agent.patch import Patch
+from graph_agent.reading import Cost, Prices
 from graph_agent.run import Run
 from graph_agent.undoing import Undo, Undoer, told
 
@@ -140,6 +141,14 @@ class Past:
     def artifact(self, thread: str | Run, artifact: str) -> str:
         """Give a result whole, by the id of its artifact: large ones stand beside the state."""
         return self._wait(self.aartifact(thread, artifact))
+
+    def cost(self, thread: str, prices: Prices | None = None) -> Cost | None:
+        """Say what a thread cost so far, in tokens and by `prices` in money, without loading the rest of its state.
+
+        `prices` are for a million tokens in and out of each model, `{"gpt-5-mini": (0.25, 2.0)}`. None is of a thread
+        that keeps no such records.
+        """
+        return cost(self.saver, str(thread), prices)
 
     def history(self, thread: str) -> Timeline:
         """Give the timeline of a thread."""

@@ -53,6 +53,15 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a thread cost: tokens that count for its budget, money, and models that were asked and have no price."""
+
+    tokens: int
+    money: float
+    unpriced: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CallRead:
     """A call of a tool: the record as it is now, and at which steps of the thread it was asked for and settled."""
 
@@ -143,6 +152,15 @@ def stats_of(state: Record, prices: Prices) -> Stats:
     tools = _sums([pair for pair in taken if pair[0].get("tool")], lambda one: one["tool"])
     steps = _sums(taken, lambda one: one.get("step", ""))
     return Stats(whole, int(total(usage, "llm_tokens")), int(total(usage, "llm_calls")), steps, nodes, tools, unpriced)
+
+
+COSTS: Final = ("decisions", "usage")
+
+
+def cost_of(state: Record, prices: Prices) -> Cost:
+    """Give what a thread cost, from the keys of its state that `COSTS` names."""
+    stats = stats_of({name: state[name] for name in COSTS if name in state}, prices)
+    return Cost(stats.tokens, stats.total.cost, stats.unpriced)
 
 
 def _decision(one: Record, prices: Prices) -> tuple[Record, Figures]:

@@ -46,6 +46,10 @@ Address = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it only says what it would do.")]
+Price = Annotated[
+    list[str] | None,
+    typer.Option(help="MODEL=IN,OUT: what a million tokens in and out of a model cost; several times for several."),
+]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.")]
 
 
@@ -207,3 +211,17 @@ def agent(app: str, model: str = "", db: str = "", *, create: bool = False) -> I
 
     with ours(db or DEFAULT_DB, create=create) as opened:
         yield Agent(model, saver=opened)
+
+
+def prices(given: list[str]) -> dict[str, tuple[float, float]]:
+    """Read prices as they are written in the shell."""
+    found: dict[str, tuple[float, float]] = {}
+    for one in given:
+        name, _, told = one.rpartition("=")
+        pair = told.split(",")
+        try:
+            price_in, price_out = map(float, pair)
+        except ValueError:
+            raise ValueError(f"--price {one!r} is no price; write MODEL=IN,OUT, as gpt-5-mini=0.25,2") from None
+        found[name] = (price_in, price_out)
+    return found

@@ -103,17 +103,27 @@ def _planned(saver: Saver, thread: str, db: str, *, delete: bool) -> Plan:
     return plan
 
 
-def copy(source: Thread, target: Annotated[str, typer.Argument(help="A name that is free.")],
-         db: Db = desk.DEFAULT_DB, as_json: Json = False) -> None:  # fmt: skip
-    """Copy a whole thread, with its history and its ledger."""
-    from checkpointers.errors import UnknownThreadError
+def copy(
+    source: Thread, target: Annotated[str, typer.Argument(help="A name that is free.")], db: Db = desk.DEFAULT_DB,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be copied.")] = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Copy a whole thread, with its history and its ledger; the source stays as it is."""
+    from checkpointers.errors import ThreadExistsError
 
-    with desk.ours(db) as saver:
-        try:
+    with desk.ours(db, write=not dry_run) as saver:
+        found = {one.thread: one for one in saver.threads()}
+        if source not in found:
+            raise desk.unknown(source, db)
+        if target in found:
+            raise ThreadExistsError(target)
+        if not dry_run:
             saver.copy_thread(source, target)
-        except UnknownThreadError as error:
-            raise desk.unknown(source, db) from error
-    paper.answer(target, as_json=as_json, thread=target)
+    if dry_run:
+        paper.say(
+            f"{source}: {found[source].checkpoints} steps, {paper.size(found[source].bytes)}; nothing was changed"
+        )
+    paper.answer(target, as_json=as_json, thread=target, done=not dry_run)
 
 
 def delete(thread: Thread, db: Db = desk.DEFAULT_DB, yes: Yes = False, as_json: Json = False) -> None:

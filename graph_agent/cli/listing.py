@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from graph_agent.cli import codes, desk, paper
-from graph_agent.cli.desk import AnyThread, Db, Json, Limit, Thread
+from graph_agent.cli.desk import AnyThread, Db, Json, Limit, Price, Thread
 from graph_agent.cli.rows import Row, of_others, rows_of
 
 if TYPE_CHECKING:
     from checkpointers.logs import Line
     from checkpointers.reader import Reader
+    from graph_agent.reading import Cost
 
 Standing = Literal["running", "waiting", "failed", "pending", "done", "damaged", "shredded"]
 GOAL = "goal"
@@ -26,11 +27,20 @@ def threads(
     since: Annotated[str | None, typer.Option(help="Only those written since: 2d, 6h.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
     goal: Annotated[str | None, typer.Option(help="Only those whose goal has this text in it.")] = None,
+    cost: Annotated[bool, typer.Option("--cost", help="Say what each cost, by its records of that.")] = False,
+    price: Price = None,
     limit: Limit = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List threads, the most recently written first; loads no state."""
+    """List threads, the most recently written first; loads no state, with --cost no more of it than that."""
     if not desk.is_ours(db):
-        options = {"--status": status, "--since": since, "--tag": tag, "--goal": goal}
+        options = {
+            "--status": status,
+            "--since": since,
+            "--tag": tag,
+            "--goal": goal,
+            "--cost": cost or None,
+            "--price": price,
+        }
         _threads_of_others(db, [name for name, value in options.items() if value is not None], limit, as_json=as_json)
         return
     with desk.reader(db) as reader:
@@ -41,13 +51,33 @@ def threads(
         for one, standing, about in told
         if status in (None, standing) and (goal or "").casefold() in about.casefold()
     ][:limit]
+    costs = _costs(db, [one.thread for one, *_ in found], price or []) if cost or price else {}
     if as_json:
-        paper.stream(_thread(one, standing) for one, standing, _ in found)
+        paper.stream({**_thread(one, standing), **_figures(costs.get(one.thread))} for one, standing, _ in found)
         return
-    paper.table(("THREAD", "STATUS", "STEP", "ASKS", "ERRORS", "WRITTEN", "SIZE", "HELD BY", "GOAL"), (
+    money = ("TOKENS", "COST") if cost or price else ()
+    paper.table(("THREAD", "STATUS", "STEP", "ASKS", "ERRORS", "WRITTEN", "SIZE", *money, "HELD BY", "GOAL"), (
         (one.thread, standing, one.step, one.questions or "", one.errors or "", f"{paper.ago(one.updated_at)} ago",
-         paper.size(one.bytes), one.holder or "", about) for one, standing, about in found
+         paper.size(one.bytes), *(_told(costs.get(one.thread)) if money else ()), one.holder or "", about)
+        for one, standing, about in found
     ))  # fmt: skip
+    if unpriced := sorted({name for one in costs.values() if one for name in one.unpriced}):
+        paper.say(f"no cost is counted of {', '.join(unpriced)}: pass --price {unpriced[0]}=IN,OUT")
+
+
+def _costs(db: str, names: list[str], price: list[str]) -> dict[str, Cost | None]:
+    from graph_agent.history import cost
+
+    prices, saver = desk.prices(price), desk.saver(db)
+    return {name: cost(saver, name, prices) for name in names}
+
+
+def _figures(cost: Cost | None) -> dict[str, Any]:
+    return {"tokens": cost.tokens, "cost": cost.money, "unpriced": cost.unpriced} if cost else {}
+
+
+def _told(cost: Cost | None) -> tuple[str, str]:
+    return (f"{cost.tokens:,}", f"{cost.money:.6g}" if cost.money else "") if cost else ("", "")
 
 
 def _threads_of_others(db: str, chosen: list[str], limit: int | None, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from checkpointers.places import shown
 from graph_agent.cli import codes, desk, paper
-from graph_agent.cli.desk import Address, AnyThread, Db, Json, Thread
+from graph_agent.cli.desk import Address, AnyThread, Db, Json, Price, Thread
 
 if TYPE_CHECKING:
     from checkpointers.step import Step
@@ -203,12 +203,7 @@ def _not_asked(step: Step) -> str:
 
 
 def stats(
-    thread: Thread, db: Db = desk.DEFAULT_DB,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(help="MODEL=IN,OUT: what a million tokens in and out of a model cost; several times for several."),
-    ] = None,
-    as_json: Json = False,
+    thread: Thread, db: Db = desk.DEFAULT_DB, price: Price = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Say what an agent's thread took, by plan step, node and tool; tokens, money, seconds, tries."""
     from dataclasses import asdict
@@ -218,7 +213,7 @@ def stats(
     timeline = desk.timeline(db, thread)
     if "usage" not in timeline[-1].values:
         raise SetupError(f"{thread!r} is no agent's thread, and has no such records; compare counts the steps of any")
-    found = timeline.stats(_prices(price or []))
+    found = timeline.stats(desk.prices(price or []))
     if as_json:
         paper.emit(asdict(found))
         return
@@ -239,17 +234,3 @@ def stats(
     paper.say(f"{found.tokens} tokens and {found.llm_calls} questions count for the budget")
     if found.unpriced:
         paper.say(f"no cost is counted of {', '.join(found.unpriced)}: pass --price {found.unpriced[0]}=IN,OUT")
-
-
-def _prices(given: list[str]) -> dict[str, tuple[float, float]]:
-    """Read prices as they are written in the shell."""
-    found: dict[str, tuple[float, float]] = {}
-    for one in given:
-        name, _, told = one.rpartition("=")
-        prices = told.split(",")
-        try:
-            price_in, price_out = map(float, prices)
-        except ValueError:
-            raise ValueError(f"--price {one!r} is no price; write MODEL=IN,OUT, as gpt-5-mini=0.25,2") from None
-        found[name] = (price_in, price_out)
-    return found

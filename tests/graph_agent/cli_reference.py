@@ -65,7 +65,7 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 
 | command | names |
 |---|---|
-| `threads` | `thread status step checkpoints bytes created_at updated_at tags pins holder questions errors metadata` |
+| `threads` | `thread status step checkpoints bytes created_at updated_at tags pins holder questions errors metadata`; with `--cost` also `tokens cost unpriced` |
 | `log`, `tail` | `address thread number id at source status parent nodes sent`; of `log` also `lane branched_from` |
 | `show` | `address number id at source status parent nodes values interrupts errors` |
 | `diff` | a list of `path kind before after index`; with `--stat` of `channel added removed changed moved` |
@@ -83,7 +83,7 @@ value that JSON does not know is `{"$type": …, "text": …}`, an object its fi
 | `undo` | `key tool args step state why review` |
 | `retain`, `prune` | `thread dropped kept frees done`; `kept` has the reasons for each step |
 | `migrate` | `version migrations` |
-| `fork`, `import`, `copy`, `recover` | `thread`; of `fork` also `status`, of `recover` also `step` |
+| `fork`, `import`, `copy`, `recover` | `thread`; of `fork` also `status`, of `copy` also `done`, of `recover` also `step` |
 | `delete` | `thread status checkpoints bytes done` |
 | `adopt`, `vacuum` | `threads checkpoints already`; `bytes` |
 | `doctor` | a name for each line of its table |
@@ -127,6 +127,7 @@ SESSION = (
     "tail ada -n 2",
     "tail ada --until done --for 1 --json -n 1",
     "threads --status done --goal tell --limit 2",
+    "threads --price scripted=25000,200000",
     "undo ada@2",
     "tools",
     "export ada --to markdown | head -n 12",
@@ -136,6 +137,7 @@ SESSION = (
     "import ada.json --thread eva",
     "prune eva",
     "retain --last 3 --thread ada",
+    "copy ada ada-4 --dry-run",
     "copy ada ada-4",
     "delete ada-4",
     "du ada | head -n 3",

@@ -22,7 +22,8 @@ from checkpointers.patching import applied
 from checkpointers.plain import as_json
 from graph_agent import Agent, tool
 from graph_agent.cli.main import PANELS, REVIEW, name_of
-from graph_agent.history import Timeline
+from graph_agent.history import Timeline, cost
+from graph_agent.reading import Cost
 from graph_agent.testing import ScriptedModel, calls
 from tests.checkpointers.graphs import config, loop, review
 from tests.graph_agent.openai_server import OpenAIServer, answer, structured
@@ -70,6 +71,30 @@ def test_threads(home: Home, saver: SqliteSaver) -> None:
     with saver.lease("ada"):
         assert [row["thread"] for row in home("threads", "--status", "running")] == ["ada"]
         assert home("threads", "--status", "done") == []
+
+
+def test_what_threads_cost(home: Home, saver: SqliteSaver, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by two channels of each thread; a thread that is no agent's costs nothing that is known."""
+    loop(saver).invoke({"until": 2, "n": 0}, config("plain"))
+    prices = {"scripted": (0.25, 2.0)}
+    stats = Timeline(saver, "ada").stats(prices)
+    found = {row["thread"]: row for row in home("threads", "--price", "scripted=0.25,2")}
+    assert (found["ada"]["tokens"], found["ada"]["cost"]) == (stats.tokens, stats.total.cost)
+    assert stats.total.cost > 0
+    assert "cost" not in found["plain"]
+    assert all("cost" not in row for row in home("threads"))
+    told = shell("threads", "--cost")
+    assert f"{stats.tokens:,}" in told[1]
+    assert "pass --price scripted=IN,OUT" in told[2]
+
+    loaded: list[str] = []
+    channel = saver.get_channel
+    monkeypatch.setattr(
+        saver, "get_channel", lambda place, name, *rest: loaded.append(name) or channel(place, name, *rest)
+    )
+    monkeypatch.setattr(saver, "get_tuple", None)
+    assert cost(saver, "ada", prices) == Cost(stats.tokens, stats.total.cost, [])
+    assert loaded == ["decisions", "usage"]
 
 
 def test_log(home: Home, saver: SqliteSaver, shell: Shell) -> None:
@@ -250,7 +275,9 @@ def test_thinning_out(home: Home, saver: SqliteSaver, shell: Shell) -> None:
 
 def test_what_comes_of_a_command_as_json(home: Home, saver: SqliteSaver, tmp_path: Path) -> None:
     """What is copied, removed, recovered or given back is said to a program too."""
-    assert home("copy", "ada", "eva") == {"thread": "eva"}
+    assert home("copy", "ada", "eva", "--dry-run") == {"thread": "eva", "done": False}
+    assert "eva" not in {one.thread for one in saver.threads()}
+    assert home("copy", "ada", "eva") == {"thread": "eva", "done": True}
     (there,) = (one for one in saver.threads() if one.thread == "eva")
     said = {"thread": "eva", "status": "done", "checkpoints": 11, "bytes": there.bytes}
     assert home("delete", "eva") == {**said, "done": False}
