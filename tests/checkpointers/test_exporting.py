@@ -249,8 +249,8 @@ def test_python_makes_the_state_again(any_saver: Any) -> None:  # noqa: F811
         names: dict[str, Any] = {}
         exec(history.export("python", step=number, redact=False), names)
         assert difference(names["state"], dict(history[number].values)) is None
-    with pytest.raises(HistoryError, match="there is no export as 'html'"):
-        history.export("html")
+    with pytest.raises(HistoryError, match="there is no export as 'xml'"):
+        history.export("xml")
 
 
 def test_markdown_says_what_each_step_changed() -> None:

@@ -272,7 +272,7 @@ def test_what_is_asked_most_loads_little(shell: Shell, waiting: str, command: tu
 
 def test_values_are_checked_when_there_are_some(shell: Shell, waiting: str) -> None:
     """Numbers, choices, lists and what is missing are told as ever."""
-    for wrong, said in ((("log", "ada", "-n", "x"), "integer"), (("log", "ada", "-n", "-1"), "-1"), (("log",), "thread"),
+    for wrong, said in ((("log", "ada", "-n", "x"), "integer"), (("log", "ada", "-n", "-1"), "equal to 0"), (("log",), "thread"),
                         (("threads", "--status", "bad"), "waiting"), (("prune",), "threads"),
                         (("grep", "x", "--where", "bad"), "writes")):  # fmt: skip
         code, out, told = shell(*wrong)

@@ -464,7 +464,8 @@ def test_nul_and_lone_surrogates_of_a_server(serve: Serve, make: Make) -> None:
         answer(f"done {NASTY}"),
     )
     run = make(tools=[lookup({}, "look")]).run("sum", thread="t")
-    assert (run.status, run.answer, run.failures) == ("done", f"done {CLEAN}", [])
+    assert (run.status, run.answer) == ("done", f"done {CLEAN}")
+    assert [(one["error"]["type"], one["tool"]) for one in run.failures] == [("ToolError", f"look{CLEAN}")]
     assert [call["args"] for call in run.state["calls"]] == [{"query": CLEAN}, {CLEAN: [CLEAN, {"x": CLEAN}]}]
     assert [len(d.get("repairs", ())) for d in run.state["decisions"]][:2] == [1, 1]
     assert len(server.requests) == 5
@@ -499,7 +500,8 @@ def test_numbers_of_a_server_that_are_none(serve: Serve, make: Make, odd: str) -
     """What Python takes for JSON and no database keeps fails the call, not the run: the model is told why."""
     server = serve(PLAN, calls(("look", f'{{"query": {odd}}}'), ("ask_user", f'{{"question": {odd}}}')), *SUM[1:])
     run = make(tools=[lookup({}, "look"), add]).run("sum", thread="t")
-    assert (run.status, run.failures) == ("done", [])
+    assert run.status == "done"
+    assert [one["error"]["type"] for one in run.failures] == ["InvalidArgumentsError"] * 2
     assert [call["status"] for call in run.state["calls"]] == ["failed", "failed", "done"]
     assert odd[:20] in run.state["calls"][0]["args"]["sent"]
     told = [content for role, content in said(server.requests[2]) if role == "tool"]
