@@ -323,15 +323,32 @@ def test_only_the_newest(any_saver: Any) -> None:
     assert len(History(any_saver, "t", newest=99)) == 9
 
 
+def asked_of(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Note each request to the database, and how many rows it was given."""
+    asked: list[tuple[str, int]] = []
+    read = saver.database.read
+
+    def noted(operation: Any) -> Any:
+        answer = None
+        while True:
+            try:
+                request = operation.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = yield request
+            asked.append((request.sql, len(answer)))
+
+    monkeypatch.setattr(saver.database, "read", lambda operation: read(lambda: noted(operation())))
+    return asked
+
+
 def test_a_page_reads_its_rows_only(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long thread the newest rows are read, and those that they were made from; subgraphs are among them."""
     loop(saver).invoke({"until": 40, "n": 0}, config())
     nested(saver).invoke({}, config("n"))
-    rows = []
-    read = saver.database.read
-    monkeypatch.setattr(saver.database, "read", lambda operation: read(lambda: _counted(operation(), rows)))
+    asked = asked_of(saver, monkeypatch)
     assert [info.number for info in saver.steps("t", newest=5)] == [37, 38, 39, 40, 41, 42]
-    assert sum(rows) < 12
+    assert sum(rows for _, rows in asked) < 12
     assert asyncio.run(saver.asteps("t", newest=5)) == saver.steps("t")[-6:]
     every = saver.steps("n", None)
     assert saver.steps("n", None, newest=3)[-3:] == every[-3:]
@@ -357,18 +374,6 @@ def test_a_page_that_cannot_be_is_refused(saver: Saver) -> None:
         asyncio.run(saver.asteps("t", newest=0))
     assert [info.number for info in saver.steps("t", after=6)] == [7]
     assert saver.threads(limit=0) == []
-
-
-def _counted(operation: Any, rows: list[int]) -> Any:
-    """Run an operation and count the rows that it is given."""
-    answer = None
-    while True:
-        try:
-            request = operation.send(answer)
-        except StopIteration as end:
-            return end.value
-        answer = yield request
-        rows.append(len(answer))
 
 
 def test_a_page_misses_its_head(tmp_path: Path) -> None:
@@ -546,25 +551,6 @@ def test_listing_steps_decodes_nothing(url: str) -> None:
         assert (len(history), history[-1].parent, History(saver, "w")[-1].status) == (5, 4, "waiting")
         with pytest.raises(CheckpointerError):
             _ = history[-1].values
-
-
-def asked_of(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Note each request to the database, and how many rows it was given."""
-    asked: list[tuple[str, int]] = []
-    read = saver.database.read
-
-    def noted(operation: Any) -> Any:
-        answer = None
-        while True:
-            try:
-                request = operation.send(answer)
-            except StopIteration as end:
-                return end.value
-            answer = yield request
-            asked.append((request.sql, len(answer)))
-
-    monkeypatch.setattr(saver.database, "read", lambda operation: read(lambda: noted(operation())))
-    return asked
 
 
 def test_many_steps_are_listed_at_once(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
