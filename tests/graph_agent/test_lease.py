@@ -471,7 +471,7 @@ def test_a_lost_lease_is_known_before_a_tool(make: Make, checkpoint: str) -> Non
 
     async def sleep(_: float) -> None:
         await asyncio.to_thread(taken_over.__enter__)
-        mine = session.held((id(agent.saver.database), "t"))
+        mine = session.held((agent.saver.database.number, "t"))
         assert mine is not None
         while not mine.lost:  # noqa: ASYNC110  it is noticed by its heartbeat
             await asyncio.sleep(0.01)
