@@ -612,7 +612,7 @@ def test_who_listens_does_not_write(make: Make) -> None:
         while not isinstance(event, Ended):
             event = await asyncio.wait_for(asyncio.create_task(anext(events)), 20)  # type: ignore[arg-type]
             if isinstance(event, Started) and event.node == "act":
-                assert session.held((id(agent.saver.database), "t")) is None
+                assert session.held((agent.saver.database.number, "t")) is None
                 with pytest.raises(ThreadBusyError, match=this_process()):
                     await agent.graph.aupdate_state(raw("t"), {"goal": "mine"}, as_node="plan")
         await events.aclose()
