@@ -219,12 +219,8 @@ def _news(before: Any, after: Any) -> Any:
     return [one for one in after if known.get(one["id"]) != one]
 
 
-def cost(saver: Any, thread: str, prices: Prices | None = None) -> Cost | None:
-    """Say what a thread cost, None if it has no records of that; of our savers nothing else of its state is loaded."""
-    if isinstance(saver, Saver):
-        place: Any = {"configurable": {"thread_id": thread}}
-        state = {name: saver.get_channel(place, name, ABSENT) for name in COSTS}
-    else:
-        state = dict(History(saver, thread, newest=1)[-1].stored.checkpoint["channel_values"])
-    known = {name: state[name] for name in COSTS if state.get(name, ABSENT) is not ABSENT}
-    return cost_of(known, prices or {}) if known else None
+def cost(saver: Saver, thread: str, prices: Prices | None = None) -> Cost | None:
+    """Say what a thread cost, None if it has no records of that; nothing else of its state is loaded."""
+    place: Any = {"configurable": {"thread_id": thread}}
+    found = {name: saver.get_channel(place, name, ABSENT) for name in COSTS}
+    return cost_of({name: value for name, value in found.items() if value is not ABSENT}, prices or {})

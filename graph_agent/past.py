@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from checkpointers import Entry
+from checkpointers import Entry, Saver
 from graph_agent.answers import gathered
 from graph_agent.driving import Driver
 from graph_agent.errors import SetupError
@@ -14,7 +14,7 @@ from graph_agent.forking import Reuse, fork
 from graph_agent.history import Timeline, cost
 from graph_agent.kit import Kit
 from graph_agent.patch import Patch
-from graph_agent.reading import Cost, Prices
+from graph_agent.reading import Cost, Prices, cost_of
 from graph_agent.run import Run
 from graph_agent.undoing import Undo, Undoer, told
 
@@ -145,10 +145,12 @@ class Past:
     def cost(self, thread: str, prices: Prices | None = None) -> Cost | None:
         """Say what a thread cost so far, in tokens and by `prices` in money, without loading the rest of its state.
 
-        `prices` are for a million tokens in and out of each model, `{"gpt-5-mini": (0.25, 2.0)}`. None is of a thread
-        that keeps no such records.
+        A saver of others loads all of it. `prices` are for a million tokens in and out of each model, as
+        `{"gpt-5-mini": (0.25, 2.0)}`. None is of a thread that keeps no such records.
         """
-        return cost(self.saver, str(thread), prices)
+        if isinstance(self.saver, Saver):
+            return cost(self.saver, str(thread), prices)
+        return cost_of(self._wait(self._driver.stands(str(thread))).state, prices or {})
 
     def history(self, thread: str) -> Timeline:
         """Give the timeline of a thread."""

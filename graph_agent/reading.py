@@ -157,9 +157,12 @@ def stats_of(state: Record, prices: Prices) -> Stats:
 COSTS: Final = ("decisions", "usage")
 
 
-def cost_of(state: Record, prices: Prices) -> Cost:
-    """Give what a thread cost, from the keys of its state that `COSTS` names."""
-    stats = stats_of({name: state[name] for name in COSTS if name in state}, prices)
+def cost_of(state: Record, prices: Prices) -> Cost | None:
+    """Give what a thread cost, from the keys of its state that `COSTS` names; None if it has none of them."""
+    known = {name: state[name] for name in COSTS if name in state}
+    if not known:
+        return None
+    stats = stats_of(known, prices)
     return Cost(stats.tokens, stats.total.cost, stats.unpriced)
 
 

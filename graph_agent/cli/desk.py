@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,6 +14,7 @@ from checkpointers.places import file_of, shown
 from graph_agent import settings
 from graph_agent.cli.codes import NoSuchDatabaseError
 from graph_agent.cli.completing import threads as known_threads
+from graph_agent.cli.paper import say
 from graph_agent.settings import APP, DB, MODEL, agent_named, database
 
 if TYPE_CHECKING:
@@ -225,3 +226,14 @@ def prices(given: list[str]) -> dict[str, tuple[float, float]]:
             raise ValueError(f"--price {one!r} is no price; write MODEL=IN,OUT, as gpt-5-mini=0.25,2") from None
         found[name] = (price_in, price_out)
     return found
+
+
+def money(cost: float) -> str:
+    """Write what something cost; nothing if nothing is known to."""
+    return f"{cost:.6g}" if cost else ""
+
+
+def say_unpriced(models: Sequence[str]) -> None:
+    """Say which models have no price, and how to give them one."""
+    if models:
+        say(f"no cost is counted of {', '.join(models)}: pass --price {models[0]}=IN,OUT")

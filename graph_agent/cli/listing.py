@@ -61,8 +61,7 @@ def threads(
          paper.size(one.bytes), *(_told(costs.get(one.thread)) if money else ()), one.holder or "", about)
         for one, standing, about in found
     ))  # fmt: skip
-    if unpriced := sorted({name for one in costs.values() if one for name in one.unpriced}):
-        paper.say(f"no cost is counted of {', '.join(unpriced)}: pass --price {unpriced[0]}=IN,OUT")
+    desk.say_unpriced(sorted({name for one in costs.values() if one for name in one.unpriced}))
 
 
 def _costs(db: str, names: list[str], price: list[str]) -> dict[str, Cost | None]:
@@ -77,7 +76,7 @@ def _figures(cost: Cost | None) -> dict[str, Any]:
 
 
 def _told(cost: Cost | None) -> tuple[str, str]:
-    return (f"{cost.tokens:,}", f"{cost.money:.6g}" if cost.money else "") if cost else ("", "")
+    return (f"{cost.tokens:,}", desk.money(cost.money)) if cost else ("", "")
 
 
 def _threads_of_others(db: str, chosen: list[str], limit: int | None, *, as_json: bool) -> None:
@@ -97,20 +96,12 @@ def _threads_of_others(db: str, chosen: list[str], limit: int | None, *, as_json
 
 
 def _thread(one: Any, standing: str) -> dict[str, Any]:
-    names = (
-        "thread",
-        "step",
-        "checkpoints",
-        "bytes",
-        "created_at",
-        "updated_at",
-        "tags",
-        "pins",
-        "holder",
-        "questions",
-        "errors",
-    )
-    return {**{name: getattr(one, name) for name in names}, "status": standing, "metadata": paper.told(one.metadata)}
+    names = "thread step checkpoints bytes created_at updated_at tags pins holder questions errors"
+    return {
+        **{name: getattr(one, name) for name in names.split()},
+        "status": standing,
+        "metadata": paper.told(one.metadata),
+    }
 
 
 def log(

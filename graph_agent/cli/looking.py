@@ -222,15 +222,9 @@ def stats(
     groups = (("step", found.by_step), ("node", found.by_node), ("tool", found.by_tool))
     rows += [(kind, name or "(none)", one) for kind, group in groups for name, one in group.items()]
     told = (
-        (
-            kind,
-            name,
-            *(f"{round(getattr(one, column), 3):,}" for column in columns),
-            f"{one.cost:.6g}" if one.cost else "",
-        )
+        (kind, name, *(f"{round(getattr(one, column), 3):,}" for column in columns), desk.money(one.cost))
         for kind, name, one in rows
     )
     paper.table(("OF", "NAME", *("IN", "OUT", "ASKED", "CALLS", "SECONDS", "RETRIES", "FAILED", "COST")), told)
     paper.say(f"{found.tokens} tokens and {found.llm_calls} questions count for the budget")
-    if found.unpriced:
-        paper.say(f"no cost is counted of {', '.join(found.unpriced)}: pass --price {found.unpriced[0]}=IN,OUT")
+    desk.say_unpriced(found.unpriced)

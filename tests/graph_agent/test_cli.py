@@ -243,31 +243,27 @@ def test_what_only_lists_loads_no_langgraph(
     shell: Shell, waiting: str, command: tuple[str, ...], tmp_path: Path
 ) -> None:
     """A listing decodes no value, so nothing that could is imported: LangGraph costs more than the listing."""
+    assert loaded(command, tmp_path, "langgraph", "langchain_core") == []
+
+
+def loaded(command: tuple[str, ...], folder: Path, *modules: str) -> list[str]:
+    """Run a command in a process of its own, and give which of these modules it loaded."""
     code = (
-        "import sys; from graph_agent.cli import main; main(sys.argv[1:]);"
-        "heavy = [name for name in ('langgraph', 'langchain_core') if name in sys.modules];"
-        "print('loaded', heavy, file=sys.stderr)"
+        "import sys; from graph_agent.cli import main; main(sys.argv[2:]);"
+        "print(*(name for name in sys.argv[1].split() if name in sys.modules), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *command], cwd=tmp_path, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", code, " ".join(modules), *command], cwd=folder, capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert done.stderr.splitlines()[-1] == "loaded []"
+    return done.stderr.splitlines()[-1].split()
 
 
 @pytest.mark.parametrize("command", [("--help",), ("threads",), ("log", "ada"), ("log", "ada", "--graph", "--json")])
 def test_what_is_asked_most_loads_little(shell: Shell, waiting: str, command: tuple[str, ...], tmp_path: Path) -> None:
     """Neither what checks values, nor an event loop, nor what writes is loaded: each takes as long as the answer."""
-    code = (
-        "import sys; from graph_agent.cli import main; main(sys.argv[1:]);"
-        "heavy = ('pydantic', 'asyncio', 'rich', 'checkpointers.operations.whole', 'checkpointers.operations.checking');"
-        "print('loaded', [name for name in heavy if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command], cwd=tmp_path, capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.stderr.splitlines()[-1] == "loaded []"
+    writing = ("checkpointers.operations.whole", "checkpointers.operations.checking")
+    assert loaded(command, tmp_path, "pydantic", "asyncio", "rich", *writing) == []
 
 
 def test_values_are_checked_when_there_are_some(shell: Shell, waiting: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSqliteSaver
 
 from checkpointers import History, Keep, SqliteSaver, import_thread
@@ -23,7 +24,7 @@ from checkpointers.plain import as_json
 from graph_agent import Agent, tool
 from graph_agent.cli.main import PANELS, REVIEW, name_of
 from graph_agent.history import Timeline, cost
-from graph_agent.reading import Cost
+from graph_agent.reading import Cost, cost_of
 from graph_agent.testing import ScriptedModel, calls
 from tests.checkpointers.graphs import config, loop, review
 from tests.graph_agent.openai_server import OpenAIServer, answer, structured
@@ -95,6 +96,16 @@ def test_what_threads_cost(home: Home, saver: SqliteSaver, shell: Shell, monkeyp
     monkeypatch.setattr(saver, "get_tuple", None)
     assert cost(saver, "ada", prices) == Cost(stats.tokens, stats.total.cost, [])
     assert loaded == ["decisions", "usage"]
+
+
+def test_what_a_thread_of_another_saver_cost() -> None:
+    """Told by its state, which such a saver loads as a whole."""
+    agent = Agent(ScriptedModel(plan=[["say it"]], act=["said"], answer=["said"]), saver=InMemorySaver())
+    agent.run("say it", thread="t")
+    found = agent.cost("t", {"scripted": (0.25, 2.0)})
+    assert found == cost_of(agent.state("t").state, {"scripted": (0.25, 2.0)})
+    assert found.money > 0
+    assert agent.cost("nobody") is None
 
 
 def test_log(home: Home, saver: SqliteSaver, shell: Shell) -> None:
