@@ -30,7 +30,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 # What the savers promise, tried many times, a count each; `make test` has bounded forms of it. About half an hour.
-PROOFS ?= crash races faults corrupt forged canary gadgets fuzz tenants mutants effects
+PROOFS ?= crash races faults corrupt retyped forged canary gadgets fuzz tenants mutants effects
 proofs: $(READY)
 	@for proof in $(PROOFS); do $(BIN)/python -m tests.proofs.$$proof || exit 1; done
 

@@ -25,7 +25,7 @@ def encoded(text: str) -> bytes:
 
 def decoded(raw: bytes) -> str:
     """Give the text that `encoded` made bytes of."""
-    return bytes(raw).decode("utf-8", "surrogatepass")
+    return raw.decode("utf-8", "surrogatepass")
 
 
 @lru_cache(maxsize=8_192)

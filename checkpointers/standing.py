@@ -80,8 +80,9 @@ class Thread:
 
 def holder_of(row: Sequence[Any]) -> Holder:
     """Make a holder of the columns of a lease, and whether it is over."""
-    token, owner, since, until, epoch, expired = row
-    return Holder(bytes(token), bytes(owner).decode("utf-8", "replace"), since, until, epoch, bool(expired))
+    token, owner, *times, expired = row
+    since, until, epoch = (as_a(int, time) for time in times)
+    return Holder(as_a(bytes, token), as_a(bytes, owner).decode("utf-8", "replace"), since, until, epoch, bool(expired))
 
 
 def fold_of(ids: Iterable[bytes]) -> int:
@@ -105,7 +106,7 @@ def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, 
 
 def unpack_standing(key: int, vault: Vault, row: Sequence[Any]) -> Standing:
     """Open the columns of a thread's row; raises `BrokenSealError`, or a type's error for a column damaged that far."""
-    head_id = bytes(row[_HEAD_ID])
+    head_id = row[_HEAD_ID]
     numbers = (*row[:_HEAD_ID], *row[_HEAD_ID + 1 : -1])
     raw = vault.open(thread_place(key, numbers, head_id), row[-1])
     name, metadata, counts, labels, *later = ormsgpack.unpackb(raw)  # rows of version 2 have nothing later

@@ -142,13 +142,13 @@ def see_body(thread: Thread, rows: Sequence[Row]) -> None:
             damage = error.what
     damage = damage or _gap(thread, rows)
     if damage is not None:
-        name = parts[0][:HASH_BYTES].hex() if parts else rows[0][0]
+        name = parts[0][:HASH_BYTES].hex() if parts else rows[0][0] if rows else "without a print"
         raise IntegrityError(thread.name, None, f"{BODIES} {name}: {damage}")
 
 
 def _gap(thread: Thread, rows: Sequence[Row]) -> str | None:
     """Say what is wrong with rows each of which is what was written."""
-    if rows[0][1] != COVER:
+    if not rows or rows[0][1] != COVER:
         return "its cover is missing"
     cover = cover_of(thread, rows[0])
     if len(rows) != COVER + 1 + cover.chunks:

@@ -104,11 +104,16 @@ def stored_threads(tools: Tools, name: str | None) -> Statements[list[tuple[int,
     """Give the keys of all threads of which there is a row anywhere, or of one, with the name if it is known."""
     if name is not None:
         return [(tools.key(name), name)]
-    keys: dict[int, str | None] = {}
+    keys = set[int]()
     for table in ("cp_threads", *BESIDES):
-        for row in (yield Statement(f"SELECT DISTINCT thread FROM {table}")):
-            keys.setdefault(row[0], None)
-    return sorted(keys.items())
+        keys.update(row[0] for row in (yield Statement(f"SELECT DISTINCT thread FROM {table}")))
+    return [(key, None) for key in sorted(keys, key=_in_line)]
+
+
+def _in_line(key: Any) -> tuple[bool, Any]:
+    """Sort keys of threads, and what a damaged row has in the place of one after them."""
+    sound = isinstance(key, int)
+    return not sound, key if sound else repr(key)
 
 
 def names(tools: Tools) -> Statements[list[Finding]]:
@@ -166,7 +171,7 @@ def _opened(tools: Tools, key: int, name: str | None, rows: Any) -> Statements[C
 def _key(tools: Tools, check: Checkup) -> Statements[None]:
     """See that a thread's key is wrapped under the master key that is named beside it: rotations go by that name."""
     for master, wrapped in (yield Statement("SELECT master, key FROM cp_keys WHERE thread = ?", (check.thread.key,))):
-        if tools.vaults.master_of(bytes(wrapped)) != bytes(master):
+        if tools.vaults.master_of(wrapped) != master:
             check.found("its key is not wrapped under the master key that is named beside it")
 
 
@@ -203,7 +208,7 @@ def _step(row: Row) -> int | None:
 
 def _writes(tools: Tools, check: Checkup) -> Statements[None]:
     rows = yield Statement(SELECT_ALL_WRITES, (check.thread.key,))
-    steps = {(bytes(row[NS]), bytes(row[ID])): step for step, row in check.rows.items()}
+    steps = {(row[NS], row[ID]): step for step, row in check.rows.items()}
     for row in rows:
         try:
             (task,) = yield from writes_of(tools, check.thread, [row])
@@ -249,7 +254,7 @@ def _effects(check: Checkup) -> Statements[None]:
             check.effects.append(entry_of(check.thread, row))
         except (IntegrityError, ValueError) as error:
             check.found(_told(error))
-    counted = (len(rows), fold_of(bytes(row[0]) for row in rows if isinstance(row[0], bytes)))
+    counted = (len(rows), fold_of(row[0] for row in rows if isinstance(row[0], bytes)))
     if stands.stamp and counted != (stands.effects, stands.fold):
         check.found(f"{EFFECTS} there should be {stands.effects} entries in its ledger, and the very ones it counted")
 
@@ -276,7 +281,7 @@ def _judge(tools: Tools, check: Checkup) -> Statements[None]:
     """Tell which checkpoints have all that they need."""
     runs = {channel: joined((n, 1) for n in sorted(numbers)) for channel, numbers in check.numbers.items()}
     for row, task in check.written:
-        check.tasks.setdefault((bytes(row[0]), bytes(row[1])), []).append(task)
+        check.tasks.setdefault((row[0], row[1]), []).append(task)
     deltas, gaps = check.deltas(), dict[int, set[str]]()
     for step, record in check.records.items():
         tasks = check.on(record)
@@ -350,7 +355,7 @@ def _agree(check: Checkup) -> Statements[None]:
         if ns != key_of(ROOT):
             tops[ns] = max(tops.get(ns, 0), row[STEP])
     said = yield Statement("SELECT ns, step FROM cp_heads WHERE thread = ?", (check.thread.key,))
-    if {bytes(ns): step for ns, step in said} != tops:
+    if {row[0]: row[1] for row in said} != tops:
         check.found("its namespaces do not stand where they are said to")
     for channel, numbers in check.numbers.items():
         if numbers and max(numbers) >= stands.counts.get(channel, 0):

@@ -99,7 +99,7 @@ def unused_bodies(
     sizes = yield Statement(
         "SELECT hash, sum(length(body)) FROM cp_bodies WHERE thread = ? GROUP BY hash", (thread.key,)
     )
-    return {bytes(id_): int(size) for id_, size in sizes if id_ in ids}
+    return {id_: int(size or 0) for id_, size in sizes if id_ in ids}
 
 
 def _text_of(entry: Entry) -> bytes:

@@ -12,7 +12,7 @@ from checkpointers.errors import IncompleteRecordError, IntegrityError
 from checkpointers.keys import decoded, digest, encoded, key_of, text_of, thread_key
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
 from checkpointers.sealing import checkpoint_place, metadata_place, name_seal, write_place
-from checkpointers.standing import STANDING_COLUMNS, Thread, holder_of, unpack_standing
+from checkpointers.standing import STANDING_COLUMNS, Holder, Thread, holder_of, unpack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.tally import rows_in
 from checkpointers.vaults import Vaults
@@ -126,26 +126,30 @@ def any_rows(tables: Sequence[str], key: int) -> Statements[bool]:
 def wrapped_key(key: int) -> Statements[bytes | None]:
     """Read a thread's own key as it is stored, None if it has none."""
     rows = yield Statement("SELECT key FROM cp_keys WHERE thread = ?", (key,))
-    return bytes(rows[0][0]) if rows else None
+    return rows[0][0] if rows else None
 
 
 def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
     """Open the row of a thread; without a name, learn it from the row."""
     key, wrapped = row[0], row[_KEY]
     said = name if name is not None else f"#{key}"
-    vault = tools.vaults.of(key, said, bytes(wrapped) if wrapped is not None else None)
+    vault = tools.vaults.of(key, said, wrapped)
     with checked(said, "the thread's row"):
         standing = unpack_standing(key, vault, row[1:_KEY])
     if (name is not None and standing.name != name) or tools.key(standing.name) != key:
         raise IntegrityError(said, None, f"its row says it is thread {standing.name!r}")
-    held = row[_KEY + 1 :]
-    holder = holder_of(held) if held[0] is not None else None
-    return Thread(key, standing.name, vault, standing, holder)
+    return Thread(key, standing.name, vault, standing, told_holder(said, row[_KEY + 1 :]))
+
+
+def told_holder(name: str, row: Row) -> Holder | None:
+    """Say who holds a thread, by the columns of its lease."""
+    with checked(name, "the row of its lease"):
+        return holder_of(row) if row[0] is not None else None
 
 
 def is_shredded(row: Row) -> bool:
     """Tell whether the key of a thread was thrown away, by the row that `SELECT_THREAD` gives."""
-    return row[_KEY] is not None and not row[_KEY]
+    return bool(row[_KEY] == b"")
 
 
 def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
@@ -163,7 +167,7 @@ def learn_names(names: Names, *, seal: bool = False) -> Statements[None]:
     """Learn all names that are stored, and seal those that are new."""
     rows = yield Statement(SELECT_NAMES)
     sound = [row for row in rows if name_is_sound(row)]
-    fresh = [(name_seal(key, bytes(raw)), key) for key, raw, _, sealed in sound if sealed is None]
+    fresh = [(name_seal(key, raw), key) for key, raw, _, sealed in sound if sealed is None]
     if fresh and seal:
         yield Many("UPDATE cp_names SET seal = ? WHERE name_key = ?", fresh, writes=True)
     names.learn((key, decoded(raw)) for key, raw, *_ in sound)
@@ -172,10 +176,9 @@ def learn_names(names: Names, *, seal: bool = False) -> Statements[None]:
 def name_is_sound(row: Row) -> bool:
     """Tell whether a row of names is what was written; threads that have no use for it do not mind."""
     try:
-        key, raw, print_, sealed = row
-        name = bytes(raw)
-        return digest(decoded(name)) == bytes(print_) and sealed in (None, name_seal(key, name))
-    except (TypeError, ValueError, struct.error, OverflowError):
+        key, name, print_, sealed = row
+        return digest(decoded(name)) == print_ and sealed in (None, name_seal(key, name))
+    except DAMAGE:
         return False
 
 
@@ -263,8 +266,8 @@ def see_all_writes(thread: Thread, row: Row, written: Sized) -> None:
 
 def _said(key: Any) -> str:
     try:
-        return text_of(bytes(key)) or bytes(key).hex()
-    except (TypeError, ValueError):
+        return text_of(key) or key.hex()
+    except DAMAGE:
         return repr(key)
 
 

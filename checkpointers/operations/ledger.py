@@ -74,7 +74,7 @@ def _all_there(memory: ThreadMemory, standing: Standing) -> Statements[bool]:
 
 
 def _agree(standing: Standing, rows: Sequence[Row]) -> None:
-    ids = [bytes(id_) for _, id_ in rows if id_ is not None]
+    ids = [id_ for _, id_ in rows if isinstance(id_, bytes)]
     if (len(ids), fold_of(ids)) != (standing.effects, standing.fold):
         raise IncompleteRecordError(thread=standing.name, step=None, channel=EFFECTS)
 

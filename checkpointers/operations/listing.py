@@ -93,9 +93,9 @@ def page(
 def _see_all(thread: Thread) -> Statements[None]:
     """See that no checkpoint of a thread is missing or in a namespace that there is not, before they are listed."""
     rows = yield Statement("SELECT ns, count(*) FROM cp_checkpoints WHERE thread = ? GROUP BY ns", (thread.key,))
-    others = {bytes(row[0]) for row in rows} - {key_of(ROOT)}
+    others = {row[0] for row in rows} - {key_of(ROOT)}
     heads = (yield Statement("SELECT ns FROM cp_heads WHERE thread = ?", (thread.key,))) if others else ()
-    if sum(row[1] for row in rows) < thread.standing.checkpoints or others - {bytes(head[0]) for head in heads}:
+    if sum(row[1] for row in rows) < thread.standing.checkpoints or others - {head[0] for head in heads}:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
 
 
@@ -189,7 +189,7 @@ def _step_before(thread: int, query: Query) -> Statements[tuple[int | None, bool
         "SELECT step, ns FROM cp_checkpoints WHERE thread = ? AND id = ? ORDER BY ns = ? DESC, step LIMIT 1",
         (thread, key_of(query.before or ""), ns),
     )
-    same = query.place is None or query.any_ns or (bool(rows) and bytes(rows[0][1]) == ns)
+    same = query.place is None or query.any_ns or (bool(rows) and rows[0][1] == ns)
     return (int(rows[0][0]) if rows else None), same
 
 

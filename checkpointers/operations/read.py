@@ -124,7 +124,7 @@ def pending_writes(
     keys = [(thread.key, key_of(record.ns), key_of(record.id)) for record in records]
     by_checkpoint: dict[tuple[bytes, bytes], list[Row]] = {}
     for row in (yield Many(SELECT_WRITES, keys)):
-        by_checkpoint.setdefault((bytes(row[0]), bytes(row[1])), []).append(row)
+        by_checkpoint.setdefault((row[0], row[1]), []).append(row)
     result = []
     for row, (_, ns, checkpoint) in zip(rows, keys, strict=True):
         written = by_checkpoint.get((ns, checkpoint), [])

@@ -83,12 +83,12 @@ def contents_of(tools: Tools, thread: Thread) -> Statements[Contents]:
     writes: dict[tuple[bytes, bytes], list[TaskWrites]] = {}
     sizes: dict[tuple[bytes, bytes], int] = {}
     for row, task in zip(written, (yield from writes_of(tools, thread, written)), strict=True):
-        place = (bytes(row[0]), bytes(row[1]))
+        place = (row[0], row[1])
         writes.setdefault(place, []).append(task)
         sizes[place] = sizes.get(place, 0) + len(row[-1])
     all_there(thread, {record.step for record in records})
     for row in rows:
-        see_all_writes(thread, row, writes.get((bytes(row[NS]), bytes(row[ID])), ()))
+        see_all_writes(thread, row, writes.get((row[NS], row[ID]), ()))
     noted = yield from writes_of(tools, thread, (yield from noted_rows(thread)))
     return Contents(thread, rows, records, writes, sizes, noted)
 
@@ -212,11 +212,12 @@ def would_free(tools: Tools, found: Contents, dropped: Collection[int], *, unwri
     unused = yield from unused_bodies(tools, cut.stay, used)
     rewrites = yield from _rewrites(found.thread, used)
     sizes = yield Statement("SELECT channel, n, length(body) FROM cp_elements WHERE thread = ?", (found.thread.key,))
-    elements = sum(
-        size - len(rewrites[channel, n]) if (channel, n) in rewrites else size
-        for channel, n, size in sizes
-        if (channel, n) in rewrites or not covers(used.get(channel, []), n)
-    )
+    with checked(found.thread.name, "the number of an element"):
+        elements = sum(
+            size - len(rewrites[channel, n]) if (channel, n) in rewrites else size
+            for channel, n, size in sizes
+            if (channel, n) in rewrites or not covers(used.get(channel, []), n)
+        )
     rows = sum(len(bodies[record.step][METADATA]) + len(bodies[record.step][BODY]) for record in cut.gone)
     rows += sum(size for place, size in found.sizes.items() if place not in cut.stay.writes)
     sealing = len(found.thread.vault.seal(b"", b""))
@@ -237,11 +238,12 @@ def _collect(tools: Tools, found: Contents) -> Statements[int]:
     rows = yield Statement(
         "SELECT channel, min(n), max(n) FROM cp_elements WHERE thread = ? GROUP BY channel", (found.thread.key,)
     )
-    gaps = [
-        (found.thread.key, channel, first, last)
-        for channel, lowest, highest in rows
-        for first, last in gaps_between(_with(used.get(channel, []), channel, rewrites), lowest, highest)
-    ]
+    with checked(found.thread.name, "the number of an element"):
+        gaps = [
+            (found.thread.key, channel, first, last)
+            for channel, lowest, highest in rows
+            for first, last in gaps_between(_with(used.get(channel, []), channel, rewrites), lowest, highest)
+        ]
     if gaps:
         yield Many(DELETE_ELEMENTS, gaps, writes=True)
     if rewrites:
@@ -286,7 +288,7 @@ def _settle(thread: Thread, *, bodies_gone: int) -> Statements[None]:
     kept = [row for row in rows if row[STEP] == after.head] or [row for row in rows if not row[FLAGS] & BESIDE] or rows
     after.head, after.head_id, after.flags, after.kinds = 0, b"", 0, 0
     for row in kept[:1]:
-        after.head, after.head_id, after.flags = row[STEP], bytes(row[ID]), row[FLAGS]
+        after.head, after.head_id, after.flags = row[STEP], row[ID], row[FLAGS]
         after.metadata = metadata_of(thread, row)
         after.kinds = kinds_in(row[TALLY])
     after.size = yield from _bytes(key)

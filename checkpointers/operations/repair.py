@@ -69,7 +69,7 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
         return None
     kept = {step: check.records[step] for step in check.sound}
     places = {(key_of(record.ns), key_of(record.id)) for record in kept.values()}
-    written = [row for row, _ in check.written if (bytes(row[0]), bytes(row[1])) in places]
+    written = [row for row, _ in check.written if (row[0], row[1]) in places]
     fresh = Thread(key, into, vault, standing)
     for table, rows in (
         ("cp_checkpoints", _checkpoints(tools, check, kept, fresh)),
@@ -135,7 +135,7 @@ def _standing(check: checking.Checkup, name: str, heads: list[int], now: int) ->
     standing.effects = standing.fold = standing.bodies = 0
     for step in heads[:1]:
         row = check.rows[step]
-        standing.head, standing.head_id, standing.flags = step, bytes(row[ID]), row[FLAGS]
+        standing.head, standing.head_id, standing.flags = step, row[ID], row[FLAGS]
         standing.metadata = check.metadata[step]
     return standing
 
@@ -160,7 +160,7 @@ def rewrap(tools: Tools, limit: int, after: int) -> Statements[Batch]:
     changed, refusal = [], None
     for thread, key in rows:
         try:
-            changed.append((*tools.vaults.rewrapped(thread, bytes(key)), thread, key))
+            changed.append((*tools.vaults.rewrapped(thread, key), thread, key))
         except KeyringError as error:
             refusal = refusal or error
     if changed:

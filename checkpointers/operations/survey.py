@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from checkpointers import operations
 from checkpointers.cipher import LABELLED, labels_in
 from checkpointers.codec import unpacked_dict
 from checkpointers.effects import BODIES, EFFECTS
-from checkpointers.errors import IncompleteRecordError, IntegrityError, ShreddedError
+from checkpointers.errors import IncompleteRecordError, IntegrityError, KeyringError, ShreddedError
 from checkpointers.keys import key_of, text_of
 from checkpointers.operations.common import (
     FLAGS,
@@ -21,7 +21,6 @@ from checkpointers.operations.common import (
     ROOT,
     SELECT_CHECKPOINT,
     SELECT_THREAD,
-    STEP,
     TALLY,
     Tools,
     all_there,
@@ -68,13 +67,12 @@ def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
     )
     found: list[ThreadInfo] = []
     keys: list[int] = []
-    for row in rows:
+    for key, info in _infos(tools, rows):
         if wanted.limit is not None and len(found) >= wanted.limit:
             break
-        info = _info(tools, row)
         if _fits(info, wanted):
             found.append(info)
-            keys.append(row[0])
+            keys.append(key)
     if not any(info.status in ("waiting", "failed") for info in found):
         return found
     stuck = _stuck((yield Statement(_STUCK, (key_of(ROOT), key_of(ROOT)))))
@@ -120,15 +118,34 @@ def _stuck(rows: Iterable[Row]) -> dict[int, _Stuck]:
     return found
 
 
+def _infos(tools: Tools, rows: Iterable[Row]) -> Iterator[tuple[int, ThreadInfo]]:
+    """Tell what the rows of threads say, and of one that cannot be opened, that it is there.
+
+    One that the keys at hand do not open hides no other; where they open none of them, they are refused.
+    """
+    refusal, opened = None, False
+    for row in rows:
+        try:
+            info, opened = _info(tools, row), True
+        except ShreddedError:
+            info = _unread(row, "shredded")
+        except IntegrityError:
+            info = _unread(row, "damaged")
+        except KeyringError as error:
+            info, refusal = _unread(row, "damaged"), refusal or error
+        yield row[0], info
+    if refusal is not None and not opened:
+        raise refusal
+
+
+def _unread(row: Row, status: Status) -> ThreadInfo:
+    return ThreadInfo(f"#{row[0]}", status, 0, 0, 0, moment(0), moment(0), (), (), NO_METADATA)
+
+
 def _info(tools: Tools, row: Row) -> ThreadInfo:
-    """Tell what a thread's row says; of one that cannot be opened, that it is there."""
-    try:
-        thread = open_thread(tools, row)
-        with checked(thread.name, "the thread's row"):
-            unpacked_dict(thread.standing.metadata)
-    except (IntegrityError, ShreddedError) as error:
-        status: Status = "shredded" if isinstance(error, ShreddedError) else "damaged"
-        return ThreadInfo(f"#{row[0]}", status, 0, 0, 0, moment(0), moment(0), (), (), NO_METADATA)
+    thread = open_thread(tools, row)
+    with checked(thread.name, "the thread's row"):
+        unpacked_dict(thread.standing.metadata)
     at, holder = thread.standing, thread.holder
     return ThreadInfo(
         thread.name, status_of(at.flags, at.kinds), at.head, at.checkpoints, at.size, moment(at.created_at),
@@ -168,7 +185,8 @@ def tasks(tools: Tools, name: str, ns: str) -> Statements[dict[str, list[str]]]:
     rows = yield Statement(sql, (thread.key, key_of(ns)))
     found: dict[str, list[str]] = {}
     for checkpoint, task in rows:
-        id_, told = text_of(bytes(checkpoint)), text_of(bytes(task))
+        with checked(thread.name, "the writes of a task"):
+            id_, told = text_of(checkpoint), text_of(task)
         if id_ is not None and told is not None:
             found.setdefault(id_, []).append(told)
     return found
@@ -181,11 +199,11 @@ def newest_steps(tools: Tools, name: str, ns: str | None, count: int) -> Stateme
         return []
     own, params = ("", ()) if ns is None else (" AND ns = ?", (key_of(ns),))
     sql = f"{SELECT_CHECKPOINT} WHERE thread = ?{own} ORDER BY step DESC LIMIT {count:d}"
-    rows = yield Statement(sql, (thread.key, *params))
+    found = yield from _with_origins(tools, thread, ns, (yield Statement(sql, (thread.key, *params))))
     head = thread.standing.head
-    if ns in (None, ROOT) and head and (not rows or rows[0][STEP] < head):
+    if ns in (None, ROOT) and head and (not found or found[-1].number < head):
         raise IncompleteRecordError(thread=name, step=head, channel=None)
-    return (yield from _with_origins(tools, thread, ns, rows))
+    return found
 
 
 def one_step(tools: Tools, name: str, ns: str, number: int) -> Statements[list[StepInfo]]:
@@ -201,15 +219,15 @@ def one_step(tools: Tools, name: str, ns: str, number: int) -> Statements[list[S
 
 def _with_origins(tools: Tools, thread: Thread, ns: str | None, rows: Sequence[Row]) -> Statements[list[StepInfo]]:
     """List steps by their rows after those that they were made from, whose rows are read here; oldest first."""
-    listed = {(bytes(row[NS]), bytes(row[ID])) for row in rows}
-    origins = {(bytes(row[NS]), bytes(row[PARENT])) for row in rows if row[PARENT]} - listed
+    listed = {(row[NS], row[ID]) for row in rows}
+    origins = {(row[NS], row[PARENT]) for row in rows if row[PARENT]} - listed
     select = f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND id = ?"
     older = (yield Many(select, [(thread.key, *one) for one in origins])) if origins else ()
-    rows = sorted([*older, *rows], key=lambda row: int(row[STEP]))
+    rows = [*older, *rows]
     for row in rows:
         see_it_is(thread, row, key_of(ns) if ns is not None else row[NS])
-    records = yield from records_of(tools, thread, rows)
-    return [_step(thread, row, record) for row, record in zip(rows, records, strict=True)]
+    found = zip(rows, (yield from records_of(tools, thread, rows)), strict=True)
+    return [_step(thread, row, record) for row, record in sorted(found, key=lambda both: both[1].step)]
 
 
 def _step(thread: Thread, row: Row, record: Record) -> StepInfo:
@@ -226,7 +244,7 @@ def usage(tools: Tools, name: str | None) -> Statements[list[Usage]]:
     """Say where the bytes are, the largest first."""
     yield from learn_names(tools.names)
     if name is None:
-        known = {row[0]: _info(tools, row).thread for row in (yield Statement(SELECT_THREAD))}
+        known = {key: info.thread for key, info in _infos(tools, (yield Statement(SELECT_THREAD)))}
     else:
         known = {tools.key(name): name}
     where, params = ("", ()) if name is None else (" WHERE thread = ?", (tools.key(name),))
@@ -246,13 +264,20 @@ def usage(tools: Tools, name: str | None) -> Statements[list[Usage]]:
     bodies = yield Statement(
         f"SELECT thread, count(*), sum(length(body)) FROM cp_bodies{where} GROUP BY thread", params
     )
-    texts = tools.names.texts
-    found = [(key, texts[at] if at > 0 else f"{texts[-at]} {RECIPES}", *counts) for key, at, *counts in elements]
+    found = [(key, _channel(tools, at), *counts) for key, at, *counts in elements]
     found += [(key, CHECKPOINTS, *counts) for key, *counts in checkpoints]
     for channel, counted in ((WRITES, writes), (EFFECTS, effects), (BODIES, bodies)):
         found += [(key, channel, *counts) for key, *counts in counted]
-    told = [Usage(known[key], channel, rows, int(size)) for key, channel, rows, size in found if key in known]
+    told = [Usage(known[key], channel, rows, int(size or 0)) for key, channel, rows, size in found if key in known]
     return sorted(told, key=lambda one: (-one.bytes, one.thread, one.channel))
+
+
+def _channel(tools: Tools, key: Any) -> str:
+    """Call a channel by its name, or by what stands in the place of its key where that is damaged."""
+    name = tools.names.texts.get(abs(key)) if isinstance(key, int) else None
+    if name is None:
+        return f"(channel key {key!r})"
+    return name if key > 0 else f"{name} {RECIPES}"
 
 
 def label(tools: Tools, name: str, *, add: Iterable[str | int], remove: Iterable[str | int]) -> Statements[bool]:
@@ -275,7 +300,7 @@ def readable() -> Statements[list[Readable]]:
         " AND c.step = t.head WHERE substr(c.metadata, 1, 1) = ? ORDER BY c.at DESC, c.thread",
         (LABELLED,),
     )
-    return [_readable(thread, step, at, bytes(blob)) for thread, step, at, blob in rows]
+    return [_readable(thread, step, at, blob) for thread, step, at, blob in rows]
 
 
 def _readable(thread: int, step: int, at: int, blob: bytes) -> Readable:

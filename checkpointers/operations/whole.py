@@ -23,11 +23,12 @@ from checkpointers.operations.common import (
     open_checkpoint,
     open_writes,
     place_of_row,
+    told_holder,
 )
 from checkpointers.operations.guard import BEGIN, SET_STANDING, refusal
 from checkpointers.operations.ledger import EFFECT_COLUMNS, entry_of
 from checkpointers.sealing import Vault, element_place, metadata_place, write_place
-from checkpointers.standing import Standing, Thread, fold_of, holder_of, pack_standing
+from checkpointers.standing import Standing, Thread, fold_of, pack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 
 TABLES: Final = (
@@ -70,7 +71,7 @@ def may_change(tools: Tools, name: str, token: bytes | None) -> Statements[None]
         " WHERE thread = ? AND token IS NOT NULL",
         (tools.key(name),),
     )
-    holder = holder_of(rows[0]) if rows else None
+    holder = told_holder(name, rows[0]) if rows else None
     held = holder is not None and not holder.expired
     if (held or token is not None) and (holder is None or holder.token != token):
         raise refusal(name, holder, token)
@@ -207,7 +208,8 @@ def resealed(thread: Thread, table: str, row: Row, key: int, vault: Vault) -> Ro
             raw = thread.vault.open(element_place(thread.key, row[0], row[1]), row[2])
         return (row[0], row[1], vault.seal(element_place(key, row[0], row[1]), raw))
     if table == "cp_writes":
-        return (*row[:4], vault.seal(write_place(key, (row[0], row[1], row[2]), row[3]), open_writes(thread, row)))
+        raw = open_writes(thread, row)
+        return (*row[:4], vault.seal(write_place(key, (row[0], row[1], row[2]), row[3]), raw))
     if table == "cp_effects":
         return sealed_entry(key, vault, *entry_of(thread, row))
     if table == "cp_bodies":

@@ -14,7 +14,7 @@ from checkpointers.codec import packed
 from checkpointers.sealing import Digests, write_place
 from tests.checkpointers.graphs import config, loop, nested, review
 from tests.checkpointers.test_fsck import ask
-from tests.proofs import corrupt, forged
+from tests.proofs import corrupt, forged, retyped
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -26,6 +26,15 @@ def test_damage_is_never_silent(postgres_url: str) -> None:
     for result in (*corrupt.sqlite(80, seed), corrupt.postgres(postgres_url, 20, seed)):
         assert result.tried > 15
         assert (result.silent, result.untyped, result.others) == ([], [], []), seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_column_of_another_type(encrypted: bool) -> None:
+    """The bounded form of `python -m tests.proofs.retyped`: one bit of a row's header makes a text of bytes."""
+    count = retyped.prove(("cp_checkpoints", "cp_heads", "cp_leases"), encrypted=encrypted, types=("a text", 1 << 62))
+    assert count.tried > 25
+    assert (count.silent, count.untyped, count.others) == ([], [], [])
 
 
 def test_every_way_to_damage_is_tried() -> None:

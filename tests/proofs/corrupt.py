@@ -18,7 +18,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def listed(saver: Saver, name: str) -> Any:
 def seen(look: Callable[[Saver], Any], saver: Saver) -> Any:
     """Look, and give what was seen in a form that can be compared, or the error."""
     try:
-        return SERDE.dumps_typed(repr(look(saver)))
+        return SERDE.dumps_typed(look(saver))
     except CheckpointerError as error:
         return error
     except RecursionError as error:
@@ -247,25 +247,34 @@ def sqlite(count: int, seed: int) -> tuple[Count, Count]:
 
 
 def _damage_sqlite(path: Path, dice: random.Random, names: dict[int, str]) -> tuple[str, list[str] | None]:
-    base = sqlite3.connect(path)
-    base.row_factory = sqlite3.Row
     table = dice.choice(TABLES)
-    try:
-        rows = [dict(row) for row in base.execute(f"SELECT * FROM {table}")]
-        what, gone, come = damage(rows, table, dice)
-        for row in gone:
-            keys = list(row)
-            base.execute(f"DELETE FROM {table} WHERE {' AND '.join(f'{k} IS ?' for k in keys)}", list(row.values()))
-        for row in come:
-            marks = ", ".join("?" * len(row))
-            base.execute(f"INSERT OR REPLACE INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
-        base.commit()
-    finally:
-        base.close()
-    return what, _touched(table, gone, come, names)
+    with open_to_anything(path) as base:
+        what, gone, come = damage([dict(row) for row in base.execute(f"SELECT * FROM {table}")], table, dice)
+        replace_sqlite(base, table, gone, come)
+    return what, touched(table, gone, come, names)
 
 
-def _touched(table: str, gone: Rows, come: Rows, names: dict[int, str]) -> list[str] | None:
+@contextmanager
+def open_to_anything(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a file so that its tables take rows that only a damaged page can have."""
+    with closing(sqlite3.connect(path)) as base, base:
+        base.row_factory = sqlite3.Row
+        base.execute("PRAGMA writable_schema=ON")
+        base.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '') WHERE name LIKE 'cp_%'")
+        base.execute("PRAGMA writable_schema=RESET")
+        yield base
+
+
+def replace_sqlite(base: sqlite3.Connection, table: str, gone: Rows, come: Rows) -> None:
+    """Put rows in the place of others."""
+    for row in gone:
+        base.execute(f"DELETE FROM {table} WHERE {' AND '.join(f'{k} IS ?' for k in row)}", list(row.values()))
+    for row in come:
+        marks = ", ".join("?" * len(row))
+        base.execute(f"INSERT OR REPLACE INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+
+
+def touched(table: str, gone: Rows, come: Rows, names: dict[int, str]) -> list[str] | None:
     """Give the threads whose rows were damaged; None where all share them."""
     if table == "cp_names":
         return None
@@ -288,7 +297,7 @@ def postgres(url: str, count: int, seed: int) -> Count:
             what, gone, come = damage(rows, table, dice)
             with changed(base, table, gone, come) as done, PostgresSaver.open(url, pool_size=1) as saver:
                 if done:
-                    judge(result, oracle, looks, saver=saver, what=what, of=_touched(table, gone, come, names))
+                    judge(result, oracle, looks, saver=saver, what=what, of=touched(table, gone, come, names))
     return result
 
 
