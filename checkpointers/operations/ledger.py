@@ -25,7 +25,10 @@ from checkpointers.statements import Change, Insert, Row, Statement, Statements
 EFFECT_COLUMNS: Final = ("id", "number", "revision", "body")
 SELECT_EFFECTS: Final = f"SELECT {', '.join(EFFECT_COLUMNS)} FROM cp_effects WHERE thread = ?"
 CHANGE: Final = "UPDATE cp_effects SET revision = ?, body = ? WHERE thread = ? AND id = ?"
-AUDIT: Final = "SELECT t.stamp, e.id FROM cp_threads t LEFT JOIN cp_effects e ON e.thread = t.thread WHERE t.thread = ?"
+AUDIT: Final = (
+    "SELECT t.stamp, e.thread, e.id FROM cp_threads t LEFT JOIN cp_effects e ON e.thread = t.thread"
+    " WHERE t.thread = ? ORDER BY e.id"
+)
 Marked = tuple[Entry, bytes]
 
 
@@ -68,14 +71,15 @@ def _all_there(memory: ThreadMemory, standing: Standing) -> Statements[bool]:
         rows = yield Statement(AUDIT, (memory.key,))
         if not rows or rows[0][0] != standing.stamp:
             return False
-        _agree(standing, rows)
+        _agree(memory.key, standing, rows)
     memory.audited = True
     return True
 
 
-def _agree(standing: Standing, rows: Sequence[Row]) -> None:
-    ids = [id_ for _, id_ in rows if isinstance(id_, bytes)]
-    if (len(ids), fold_of(ids)) != (standing.effects, standing.fold):
+def _agree(key: int, standing: Standing, rows: Sequence[Row]) -> None:
+    """See that the entries are those that were counted, each in its place: elsewhere its id does not find it."""
+    ids = [id_ for _, of, id_ in rows if of == key and isinstance(id_, bytes)]
+    if (len(ids), fold_of(ids)) != (standing.effects, standing.fold) or ids != sorted(ids):
         raise IncompleteRecordError(thread=standing.name, step=None, channel=EFFECTS)
 
 
@@ -124,7 +128,7 @@ def get(tools: Tools, name: str, key: str) -> Statements[Entry | None]:
     if found is None and thread.standing.effects:
         rows = yield Statement(AUDIT, (thread.key,))
         if rows and rows[0][0] == thread.standing.stamp:
-            _agree(thread.standing, rows)
+            _agree(thread.key, thread.standing, rows)
     return found[0] if found is not None else None
 
 

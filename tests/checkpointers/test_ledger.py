@@ -592,6 +592,23 @@ def test_a_damaged_ledger_is_noticed(url: str, keys: Any, damage: str, looker: i
         assert damage == "row" or any("(effects)" in found.what for found in findings)
 
 
+def test_an_entry_that_its_id_does_not_find_is_not_claimed_again(tmp_path: Path) -> None:
+    """A bit of a page put a row out of its order: a scan passes by it, a search does not come to it."""
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        filled(saver, count=5)
+        second, key = sorted((saver.vaults.fresh(1)[0].name(f"send {n}".encode()), f"send {n}") for n in range(5))[1]
+    with sqlite3.connect(tmp_path / "a.db") as base:
+        base.execute("PRAGMA journal_mode=DELETE")
+    raw, thread = (tmp_path / "a.db").read_bytes(), thread_key("t").to_bytes(8, "big")
+    assert raw.count(thread + second) == 1
+    earlier = (thread_key("t") - 1).to_bytes(8, "big")
+    (tmp_path / "a.db").write_bytes(raw.replace(thread + second, earlier + second))
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        for look in (lambda: saver.ledger.get("t", key), lambda: saver.ledger.claim("t", key, {})):
+            with pytest.raises(IncompleteRecordError, match="effects"):
+                look()
+
+
 def test_a_claim_counts_once(url: str) -> None:
     """A process compares when it gets to know a thread, and again when another has written; not at every claim."""
     with reopen(url) as one, reopen(url) as two:
