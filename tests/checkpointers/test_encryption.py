@@ -325,8 +325,8 @@ def rotate_and_die(url: str, keys: Keyring, number: int) -> bool:
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def crash_at_every_request(url: str, *, first: int, step: int) -> int:
-    """Die at one request after another, once while encrypting and once while wrapping anew; give how many there were."""
+def crash_at_requests(url: str, *, first: int, step: int) -> int:
+    """Die at requests so many apart, once while encrypting and once while wrapping anew; give how many there were."""
     number, died = first, True
     ring = Keyring({"k0": A})
     while died:
@@ -352,15 +352,10 @@ def crash_at_every_request(url: str, *, first: int, step: int) -> int:
     return number
 
 
+@pytest.mark.slow
 def test_killed_while_rotating(url: str) -> None:
     """SIGKILL at requests of a rotation: nothing becomes unreadable, and the next one ends it."""
-    assert crash_at_every_request(url, first=3, step=9) > 20
-
-
-@pytest.mark.slow
-def test_killed_at_every_request_of_a_rotation(url: str) -> None:
-    """The same at every request."""
-    assert crash_at_every_request(url, first=1, step=1) > 20
+    assert crash_at_requests(url, first=3, step=9) > 20
 
 
 def test_readers_while_rotating(postgres_url: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.checkpointers.test_proofs import proved
 
-EVERY = os.environ.get("PROOF_EFFECTS_EVERY", "30")
+EVERY = os.environ.get("PROOF_EFFECTS_EVERY", "60")
 ROOT = Path(__file__).parents[2]
 
 

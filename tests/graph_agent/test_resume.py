@@ -77,9 +77,10 @@ def test_kill_at_every_place(tmp_path: Path) -> None:
     assert f"tried {len(crash.PLACES)}," in killed("places", f"sqlite:///{tmp_path}/a.db", tmp_path)
 
 
+@pytest.mark.slow
 def test_kill_at_some_requests(backend: str, url: str, tmp_path: Path) -> None:
     """Killed before requests to the database, near and far apart: the end is the same, no finished call is repeated."""
-    first, every = (2, 3) if backend == "sqlite" else (8, 7)
+    first, every = (2, 7) if backend == "sqlite" else (8, 9)
     killed("requests", url, tmp_path, first, every)
 
 
