@@ -23,7 +23,7 @@ from checkpointers.effects import (
 )
 from checkpointers.errors import IncompleteRecordError, IntegrityError, MissingBodyError
 from checkpointers.memory import ThreadMemory
-from checkpointers.operations.common import Tools, checked, find_thread
+from checkpointers.operations.common import Tools, checked, find_thread, see_asked
 from checkpointers.operations.guard import ATTEMPTS, Growth, append, entitled, too_busy
 from checkpointers.operations.storing import Elements
 from checkpointers.standing import Standing, Thread
@@ -158,8 +158,12 @@ def _gap(thread: Thread, rows: Sequence[Row]) -> str | None:
 
 
 def _rows(thread: Thread, hash_: str, first: int, last: int) -> Statements[Sequence[Row]]:
-    params = (thread.key, body_id(thread.vault, hash_), first, last)
-    return (yield Statement(f"{SELECT_BODIES} AND hash = ? AND n BETWEEN ? AND ? ORDER BY n", params))
+    id_ = body_id(thread.vault, hash_)
+    params = (thread.key, id_, first, last)
+    rows = yield Statement(f"{SELECT_BODIES} AND hash = ? AND n BETWEEN ? AND ? ORDER BY n", params)
+    for number, row in enumerate(rows, first):
+        see_asked(thread, (row[0], row[1]), (id_, number))
+    return rows
 
 
 def cover_of(thread: Thread, row: Row) -> Cover:

@@ -279,8 +279,7 @@ def checkpoint_row(thread: Thread, place: Place) -> Statements[Row | None]:
     by: tuple[str, Any] = ("id", key_of(place.id)) if place.id else ("step", thread.standing.head)
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND {by[0]} = ?", (thread.key, ns, by[1]))
     if rows:
-        found = rows[0][CHECKPOINT_COLUMNS.index(by[0])]
-        see_it_is(thread, rows[0], ns, asked=found == by[1])
+        see_asked(thread, (rows[0][NS], rows[0][CHECKPOINT_COLUMNS.index(by[0])]), (ns, by[1]))
         return rows[0]
     if place.id:
         yield from _look_for_strays(thread, ns, by[1])
@@ -302,16 +301,16 @@ def _newest_of(thread: Thread, ns: bytes) -> Statements[Row | None]:
         if rows:
             raise IncompleteRecordError(thread=thread.name, step=rows[0][0], channel=None)
         return None
-    see_it_is(thread, rows[0], ns)
+    see_asked(thread, rows[0][NS], ns)
     if rows[0][-1] != rows[0][STEP]:
         raise IncompleteRecordError(thread=thread.name, step=rows[0][-1] or rows[0][STEP], channel=None)
     return rows[0][:-1]
 
 
-def see_it_is(thread: Thread, row: Row, ns: bytes, *, asked: bool = True) -> None:
-    """See that a row is one that was asked for: an index that is damaged leads to others."""
-    if not asked or row[NS] != ns:
-        raise IntegrityError(thread.name, None, "an index leads to another checkpoint than it says")
+def see_asked(thread: Thread, found: Any, asked: Any) -> None:
+    """See that a row is one that was asked for, by its columns: an index that is damaged leads to others."""
+    if found != asked:
+        raise IntegrityError(thread.name, None, "an index leads to another row than it says")
 
 
 def all_there(thread: Thread, steps: Collection[int]) -> None:

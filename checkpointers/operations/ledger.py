@@ -15,7 +15,7 @@ from checkpointers.errors import EntryMovedError, IncompleteRecordError
 from checkpointers.keys import encoded
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.bodies import new_bodies
-from checkpointers.operations.common import Tools, checked, find_thread
+from checkpointers.operations.common import Tools, checked, find_thread, see_asked
 from checkpointers.operations.guard import ATTEMPTS, Growth, append, entitled, too_busy
 from checkpointers.operations.storing import Elements
 from checkpointers.retention import moment
@@ -26,8 +26,7 @@ EFFECT_COLUMNS: Final = ("id", "number", "revision", "body")
 SELECT_EFFECTS: Final = f"SELECT {', '.join(EFFECT_COLUMNS)} FROM cp_effects WHERE thread = ?"
 CHANGE: Final = "UPDATE cp_effects SET revision = ?, body = ? WHERE thread = ? AND id = ?"
 AUDIT: Final = (
-    "SELECT t.stamp, e.thread, e.id FROM cp_threads t LEFT JOIN cp_effects e ON e.thread = t.thread"
-    " WHERE t.thread = ? ORDER BY e.id"
+    "SELECT t.stamp, e.thread, e.id FROM cp_threads t LEFT JOIN cp_effects e ON e.thread = t.thread WHERE t.thread = ?"
 )
 Marked = tuple[Entry, bytes]
 
@@ -79,7 +78,7 @@ def _all_there(memory: ThreadMemory, standing: Standing) -> Statements[bool]:
 def _agree(key: int, standing: Standing, rows: Sequence[Row]) -> None:
     """See that the entries are those that were counted, each in its place: elsewhere its id does not find it."""
     ids = [id_ for _, of, id_ in rows if of == key and isinstance(id_, bytes)]
-    if (len(ids), fold_of(ids)) != (standing.effects, standing.fold) or ids != sorted(ids):
+    if (len(ids), fold_of(ids)) != (standing.effects, standing.fold):
         raise IncompleteRecordError(thread=standing.name, step=None, channel=EFFECTS)
 
 
@@ -154,5 +153,8 @@ def entry_of(thread: Thread, row: Row) -> Marked:
 
 
 def _stored(thread: Thread, key: str) -> Statements[Marked | None]:
-    rows = yield Statement(f"{SELECT_EFFECTS} AND id = ?", (thread.key, thread.vault.name(encoded(key))))
+    id_ = thread.vault.name(encoded(key))
+    rows = yield Statement(f"{SELECT_EFFECTS} AND id = ?", (thread.key, id_))
+    for row in rows:
+        see_asked(thread, row[0], id_)
     return entry_of(thread, rows[0]) if rows else None

@@ -12,6 +12,8 @@ from checkpointers.compression import PLAIN
 from checkpointers.errors import IncompleteRecordError, IntegrityError
 from checkpointers.keys import key_of
 from checkpointers.operations.common import (
+    ID,
+    NS,
     ROOT,
     SELECT_CHECKPOINT,
     SELECT_THREAD,
@@ -22,7 +24,7 @@ from checkpointers.operations.common import (
     find_thread,
     is_shredded,
     open_thread,
-    see_it_is,
+    see_asked,
     told_metadata,
 )
 from checkpointers.operations.read import Loaded, load
@@ -104,7 +106,10 @@ def _see_rows(thread: Thread, query: Query, rows: Sequence[Row], *, first: bool)
     place = query.place
     if place is not None and not query.any_ns:
         for row in rows:
-            see_it_is(thread, row, key_of(place.ns))
+            see_asked(thread, row[NS], key_of(place.ns))
+    if place is not None and place.id:
+        for row in rows:
+            see_asked(thread, row[ID], key_of(place.id))
     if query.filter or query.before or not first:
         return
     rooted = place is None or (not place.id and (query.any_ns or place.ns == ROOT))
@@ -169,7 +174,7 @@ def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
         return None
     if not query.before:
         return Cursor(thread, _HIGHEST)
-    step, same = yield from _step_before(thread.key, query)
+    step, same = yield from _step_before(thread, query)
     if step is None:
         return Cursor(thread, _HIGHEST, by_id=0)
     return Cursor(thread, step) if same else Cursor(thread, step + NEAR, by_id=step - NEAR)
@@ -178,17 +183,19 @@ def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
 _HIGHEST: Final = 2**31 - 1
 
 
-def _step_before(thread: int, query: Query) -> Statements[tuple[int | None, bool]]:
+def _step_before(thread: Thread, query: Query) -> Statements[tuple[int | None, bool]]:
     """Give the step of the checkpoint that a listing starts below, if it is stored, and whether it is of its namespace.
 
     A subgraph asks for what it had before a checkpoint of its parent graph. The two are stored side by side, so near
     that step the order of commits says little, and ids tell which was made first.
     """
-    ns = key_of(query.place.ns if query.place else ROOT)
+    ns, id_ = key_of(query.place.ns if query.place else ROOT), key_of(query.before or "")
     rows = yield Statement(
-        "SELECT step, ns FROM cp_checkpoints WHERE thread = ? AND id = ? ORDER BY ns = ? DESC, step LIMIT 1",
-        (thread, key_of(query.before or ""), ns),
+        "SELECT step, ns, id FROM cp_checkpoints WHERE thread = ? AND id = ? ORDER BY ns = ? DESC, step LIMIT 1",
+        (thread.key, id_, ns),
     )
+    for row in rows:
+        see_asked(thread, row[2], id_)
     same = query.place is None or query.any_ns or (bool(rows) and rows[0][1] == ns)
     return (int(rows[0][0]) if rows else None), same
 

@@ -14,6 +14,7 @@ from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
     DAMAGE,
+    NS,
     ROOT,
     SELECT_CHECKPOINT,
     SELECT_ELEMENTS,
@@ -26,6 +27,7 @@ from checkpointers.operations.common import (
     find_thread,
     records_of,
     see_all_writes,
+    see_asked,
     told_metadata,
     writes_of,
 )
@@ -156,6 +158,7 @@ def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[
     params = [(thread.key, key, start_of(first), last) for key, runs in ranges.items() for first, last in joined(runs)]
     rows = (yield Many(SELECT_ELEMENTS, params)) if params else ()
     for channel, number, body in rows:
+        see_asked(thread, channel in stacks, asked=True)
         try:
             stacks[channel].add(number, body)
         except DAMAGE as error:
@@ -266,6 +269,8 @@ def ancestors(tools: Tools, thread: Thread, ns: str) -> Callable[[int, int], Sta
         )
         if not rows:
             return []
+        for row in rows:
+            see_asked(thread, row[NS], key)
         records = yield from records_of(tools, thread, rows)
         tasks = yield from pending_writes(tools, thread, rows, records)
         return list(zip(records, tasks, strict=True))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from checkpointers.keys import key_of
 from checkpointers.memory import ThreadMemory
-from checkpointers.operations.common import SELECT_WRITES, WRITE_COLUMNS, Place, Tools, writes_of
+from checkpointers.operations.common import SELECT_WRITES, WRITE_COLUMNS, Place, Tools, see_asked, writes_of
 from checkpointers.operations.storing import Elements, store_write
 from checkpointers.records import Record, TaskWrites, Write, pack_writes
 from checkpointers.sealing import checkpoint_place, write_place
@@ -75,6 +75,8 @@ def write_rows(
         thread = memory.as_thread()
         for key, task in list(tasks.items()):
             rows = yield Statement(f"{SELECT_WRITES} AND task = ?", (memory.key, *key))
+            for row in rows:
+                see_asked(thread, tuple(row[:3]), key)
             for row, before in zip(rows, (yield from writes_of(tools, thread, rows)), strict=True):
                 tasks[key] = _joined(before, task)
                 replaced += len(row[-1])

@@ -29,7 +29,7 @@ from checkpointers.operations.common import (
     learn_names,
     open_thread,
     records_of,
-    see_it_is,
+    see_asked,
     told_metadata,
 )
 from checkpointers.records import FAILED, INTERRUPTED, RESUMED, Record
@@ -223,9 +223,10 @@ def _with_origins(tools: Tools, thread: Thread, ns: str | None, rows: Sequence[R
     origins = {(row[NS], row[PARENT]) for row in rows if row[PARENT]} - listed
     select = f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND id = ?"
     older = (yield Many(select, [(thread.key, *one) for one in origins])) if origins else ()
+    see_asked(thread, {(row[NS], row[ID]) for row in older} - origins, set())
     rows = [*older, *rows]
-    for row in rows:
-        see_it_is(thread, row, key_of(ns) if ns is not None else row[NS])
+    for row in rows if ns is not None else ():
+        see_asked(thread, row[NS], key_of(ns or ROOT))
     found = zip(rows, (yield from records_of(tools, thread, rows)), strict=True)
     return [_step(thread, row, record) for row, record in sorted(found, key=lambda both: both[1].step)]
 

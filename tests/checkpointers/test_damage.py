@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkpointers import IncompleteRecordError, IntegrityError, Keep, NotADatabaseError, Saver, SqliteSaver
+from checkpointers import (
+    IncompleteRecordError,
+    IntegrityError,
+    Keep,
+    NotADatabaseError,
+    Saver,
+    SqliteSaver,
+    sqlite_file,
+)
 from checkpointers.codec import packed
+from checkpointers.effects import hash_of
 from checkpointers.sealing import Digests, write_place
+from checkpointers.statements import Many, Request, Rows, Statement
 from tests.checkpointers.graphs import config, loop, nested, review
 from tests.checkpointers.test_fsck import ask
 from tests.proofs import corrupt, forged, retyped
@@ -26,6 +37,57 @@ def test_damage_is_never_silent(postgres_url: str) -> None:
     for result in (*corrupt.sqlite(80, seed), corrupt.postgres(postgres_url, 20, seed)):
         assert result.tried > 15
         assert (result.silent, result.untyped, result.others) == ([], [], []), seed
+
+
+Look = Callable[[SqliteSaver, list[str]], Any]
+MISLED: list[tuple[str, str, int, Look]] = [
+    ("cp_effects.id", "thread = ? AND id = ?", 1, lambda saver, ids: saver.ledger.get("t", "send 0")),
+    ("cp_bodies.hash", "AND hash = ?", 1, lambda saver, ids: saver.ledger.body("t", hash_of(b"0" * 9), 2, 5)),
+    ("cp_elements.channel", "AND channel = ?", 1, lambda saver, ids: saver.get_channel(config(), "log")),
+    ("cp_checkpoints.id", "ns = ? AND id = ?", 2, lambda saver, ids: saver.get_tuple(config(checkpoint_id=ids[2]))),
+    ("cp_checkpoints.step", "ns = ? AND step = ?", 2, lambda saver, ids: saver.get_tuple(config())),
+    ("cp_checkpoints.id", "AND id = ?", -1, lambda saver, ids: list(saver.list(config(checkpoint_id=ids[2])))),
+    ("cp_checkpoints.id", "AND id = ?", 1, lambda saver, ids: list(saver.list(config(), before=config(checkpoint_id=ids[2])))),
+    ("cp_checkpoints.id", "ns = ? AND id = ?", 2, lambda saver, ids: saver.steps("t", newest=1)),
+    ("cp_writes.task", "AND task = ?", 3, lambda saver, ids: again(saver, ids[0])),
+]  # fmt: skip
+
+
+def again(saver: SqliteSaver, id_: str) -> None:
+    saver.put_writes(config(checkpoint_id=id_), [("n", 4)], "task one")
+
+
+@pytest.mark.parametrize(("column", "sql", "at", "look"), MISLED)
+def test_an_index_that_leads_to_another_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str, sql: str, at: int, look: Look
+) -> None:
+    """A row may be sound and still not the one that was asked for: a search in a damaged index comes to any."""
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        loop(saver).invoke({"until": 6, "n": 0}, config())
+        for number in range(2):
+            saver.ledger.claim("t", f"send {number}", {})
+            saver.ledger.keep("t", str(number).encode() * 9)
+        ids = [step.id for step in saver.steps("t")]
+        for task in ("task one", "task two"):
+            saver.put_writes(config(checkpoint_id=ids[0]), [("n", 3)], task)
+    truly, (table, name), led = sqlite_file._execute, column.split("."), list[Any]()
+
+    def misled(connection: sqlite3.Connection, request: Request) -> Rows:
+        if not isinstance(request, Statement | Many) or sql not in request.sql or table not in request.sql:
+            return truly(connection, request)
+        every = [list(params) for params in (request.params if isinstance(request, Many) else [request.params])]
+        for params in every:
+            others = f"SELECT {name} FROM {table} WHERE {name} <> ? ORDER BY length({name}), {name} LIMIT 1"
+            params[at] = connection.execute(others, (params[at],)).fetchone()[0]
+        led.extend(every)
+        return truly(connection, Many(request.sql, every))
+
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        look(saver, ids)
+    monkeypatch.setattr(sqlite_file, "_execute", misled)
+    with SqliteSaver.open(tmp_path / "a.db") as saver, pytest.raises(IntegrityError):
+        look(saver, ids)
+    assert led
 
 
 @pytest.mark.slow
