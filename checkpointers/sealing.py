@@ -102,6 +102,9 @@ def checkpoint_place(
 ) -> bytes:
     """Say where a checkpoint stands: its namespace, step, id and parent, and what else its row says in the open."""
     ns, step, id_, parent = key
+    if parent is not None and not parent:
+        msg = f"its parent is {parent!r}"
+        raise ValueError(msg)
     above = parent or b""
     fixed = _CHECKPOINT(b"c", thread, step, at, flags, len(ns), len(id_), len(above))
     return b"".join((fixed, ns, id_, above, metadata))

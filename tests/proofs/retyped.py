@@ -23,7 +23,7 @@ from checkpointers import CheckpointerError, Keep, Keyring, Saver, SqliteSaver
 from tests.checkpointers.graphs import config, loop
 from tests.proofs import corrupt
 
-TYPES: tuple[Any, ...] = (None, 7, 1 << 62, 0.5, "a text", b"x")
+TYPES: tuple[Any, ...] = (None, 0, 7, 1 << 62, 0.5, "a text", b"", b"x")
 ALL = (*corrupt.TABLES, "cp_leases", "cp_keys")
 RING = Keyring({"one": b"1" * 32})
 LEASE = {"epoch": 1, "token": b"t" * 16, "owner": b"somebody", "since": 1, "until": 2, "steps": 0, "note": None}
