@@ -5,7 +5,10 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 2
+# More than the two cores of a small machine: many tests wait, for a lease to run out or for a process to die.
+WORKERS ?= 3
+# The tests start hundreds of processes; each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test fast lint types bench proofs crash clean
 
@@ -13,10 +16,11 @@ demo: $(READY)
 	$(BIN)/graph-agent demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)
 
 fast: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(PYTEST)
+	@echo "without Postgres, and without what starts many processes or waits: make test has it all"
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --hypothesis-profile=fast $(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -25,7 +25,18 @@ from checkpointers.errors import (
     UnreachableError,
 )
 from checkpointers.postgres_words import append_sql, in_schema, shape
-from checkpointers.statements import DUPLICATE, Append, Change, Many, Operation, Request, Rows, drive
+from checkpointers.statements import (
+    DUPLICATE,
+    Append,
+    Change,
+    Many,
+    Operation,
+    Request,
+    Rows,
+    Statement,
+    Together,
+    drive,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -184,8 +195,15 @@ class PostgresDatabase(Database):
             return self._append(connection, request)
         if isinstance(request, Many):
             return self._many(connection, request)
-        cursor = connection.execute(self._translated(request.sql), request.params, binary=True)
+        if isinstance(request, Together):
+            with connection.pipeline():
+                asked = [self._ask(connection, one) for one in request.statements]
+                return [cursor.fetchall() for cursor in asked]
+        cursor = self._ask(connection, request)
         return cursor.fetchall() if cursor.description else []
+
+    def _ask(self, connection: psycopg.Connection[Any], request: Statement) -> Cursor:
+        return connection.execute(self._translated(request.sql), request.params, binary=True)
 
     def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
         sql = self._translated(request.sql)

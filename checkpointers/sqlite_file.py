@@ -21,7 +21,7 @@ from checkpointers.errors import (
     ReadOnlyError,
     StorageError,
 )
-from checkpointers.statements import DUPLICATE, Append, Change, Delete, Many, Operation, Request, Rows, drive
+from checkpointers.statements import DUPLICATE, Append, Change, Delete, Many, Operation, Request, Rows, Together, drive
 
 T = TypeVar("T")
 Synchronous = Literal["full", "normal"]
@@ -276,6 +276,8 @@ class SqliteDatabase(Database):
 def _execute(connection: sqlite3.Connection, request: Request) -> Rows:
     if isinstance(request, Append):
         return _insert_all(connection, request)
+    if isinstance(request, Together):
+        return [_execute(connection, one) for one in request.statements]
     if isinstance(request, Many):
         return [row for params in request.params for row in connection.execute(request.sql, params)]
     return connection.execute(request.sql, request.params).fetchall()

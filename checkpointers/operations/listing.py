@@ -25,12 +25,13 @@ from checkpointers.operations.common import (
     is_shredded,
     open_thread,
     see_asked,
+    select_thread,
     told_metadata,
 )
 from checkpointers.operations.read import Loaded, load
 from checkpointers.records import Record
 from checkpointers.standing import STANDING_COLUMNS, Thread
-from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 
 SCANNED: Final = 256
 NEAR: Final = 64
@@ -50,7 +51,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the next page of a listing starts: below this step of this thread; `others` come after it."""
+    """Where the next page of a listing starts: below this step of this thread; `others` come after it.
+
+    `begun` is what was read together with the thread: how many checkpoints it has, and the first of them.
+    """
 
     thread: Thread | None
     step: int
@@ -58,20 +62,23 @@ class Cursor:
     listed: int = 0
     others: tuple[Thread, ...] = ()
     after: tuple[int, int] = (2**62, 0)
+    begun: Sequence[Rows] = ()
 
 
 def page(
     tools: Tools, query: Query, cursor: Cursor | None, limit: int
 ) -> Statements[tuple[list[Loaded], Cursor | None]]:
     """Read the next checkpoints of a listing, newest first, and where to go on; no cursor: it is finished."""
-    at = cursor or (yield from _first(tools, query))
+    size = SCANNED if query.filter else limit
+    at = cursor or (yield from _first(tools, query, size))
     while at is not None and at.thread is not None:
-        size = SCANNED if query.filter else limit
         thread = at.thread
         whole = not query.filter and not query.before and (query.place is None or (query.any_ns and not query.place.id))
         if at.step == _HIGHEST:
-            yield from _see_all(thread)
-        rows = yield _below(thread, query, at, size)
+            counted, rows = at.begun or (yield Together(_beginning(thread.key, query, at, size)))
+            _see_all(thread, counted)
+        else:
+            rows = yield _below(thread.key, query, at, size)
         _see_rows(thread, query, rows, first=at.step == _HIGHEST)
         matching = [row for row in rows if _matches(thread, row, query.filter)]
         chosen = matching[:limit]
@@ -81,7 +88,7 @@ def page(
         following: Cursor | None
         if len(rows) == size or len(matching) > limit:
             last = chosen if len(matching) >= limit else rows
-            following = replace(at, step=last[-1][STEP], listed=at.listed + len(found))
+            following = replace(at, step=last[-1][STEP], listed=at.listed + len(found), begun=())
         else:
             if whole:
                 all_there(thread, range(at.listed + len(found)))
@@ -92,12 +99,20 @@ def page(
     return [], None
 
 
-def _see_all(thread: Thread) -> Statements[None]:
+def _beginning(key: int, query: Query, cursor: Cursor, size: int) -> tuple[Statement, Statement]:
+    """Ask how many checkpoints a thread has in each namespace, and whether there is such a one; and for the first."""
+    counted = Statement(
+        "SELECT c.ns, count(*), (SELECT h.ns FROM cp_heads h WHERE h.thread = c.thread AND h.ns = c.ns)"
+        " FROM cp_checkpoints c WHERE c.thread = ? GROUP BY c.thread, c.ns",
+        (key,),
+    )
+    return counted, _below(key, query, cursor, size)
+
+
+def _see_all(thread: Thread, counted: Rows) -> None:
     """See that no checkpoint of a thread is missing or in a namespace that there is not, before they are listed."""
-    rows = yield Statement("SELECT ns, count(*) FROM cp_checkpoints WHERE thread = ? GROUP BY ns", (thread.key,))
-    others = {row[0] for row in rows} - {key_of(ROOT)}
-    heads = (yield Statement("SELECT ns FROM cp_heads WHERE thread = ?", (thread.key,))) if others else ()
-    if sum(row[1] for row in rows) < thread.standing.checkpoints or others - {head[0] for head in heads}:
+    strays = [ns for ns, _, head in counted if ns not in (head, key_of(ROOT))]
+    if strays or sum(count for _, count, _ in counted) < thread.standing.checkpoints:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
 
 
@@ -166,14 +181,14 @@ def _integers(value: float) -> list[Any]:
     return [int(value), *([bool(value)] if value in (0, 1) else ())]
 
 
-def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
+def _first(tools: Tools, query: Query, size: int) -> Statements[Cursor | None]:
     if query.place is None:
         return (yield from _next_thread(tools, query, Cursor(None, 0)))
+    if not query.before:
+        return (yield from _at_the_head(tools, query, query.place.thread, size))
     thread = yield from find_thread(tools, query.place.thread)
     if thread is None:
         return None
-    if not query.before:
-        return Cursor(thread, _HIGHEST)
     step, same = yield from _step_before(thread, query)
     if step is None:
         return Cursor(thread, _HIGHEST, by_id=0)
@@ -181,6 +196,16 @@ def _first(tools: Tools, query: Query) -> Statements[Cursor | None]:
 
 
 _HIGHEST: Final = 2**31 - 1
+
+
+def _at_the_head(tools: Tools, query: Query, name: str, size: int) -> Statements[Cursor | None]:
+    """Find a thread and read its first page with it: on Postgres a round trip takes longer than either."""
+    start, key = Cursor(None, _HIGHEST), tools.key(name)
+    rows, *begun = yield Together((select_thread(key), *_beginning(key, query, start, size)))
+    if not rows:
+        thread = yield from find_thread(tools, name)
+        return Cursor(thread, _HIGHEST) if thread is not None else None
+    return replace(start, thread=open_thread(tools, rows[0], name), begun=begun)
 
 
 def _step_before(thread: Thread, query: Query) -> Statements[tuple[int | None, bool]]:
@@ -220,9 +245,9 @@ def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Curso
     return Cursor(found[0], _HIGHEST, by_id=0, others=tuple(found[1:]), after=after)
 
 
-def _below(thread: Thread, query: Query, cursor: Cursor, limit: int) -> Statement:
+def _below(key: int, query: Query, cursor: Cursor, limit: int) -> Statement:
     params: list[Any]
-    sql, params = f"{SELECT_CHECKPOINT} WHERE thread = ? AND step < ?", [thread.key, cursor.step]
+    sql, params = f"{SELECT_CHECKPOINT} WHERE thread = ? AND step < ?", [key, cursor.step]
     if query.place is not None and not query.any_ns:
         sql, params = sql + " AND ns = ?", [*params, key_of(query.place.ns)]
     if query.place is not None and query.place.id:

@@ -133,6 +133,7 @@ def test_errors_say_it_harmlessly(ask: Callable[[History], Any]) -> None:
     assert not UNSEEN.search(str(caught.value))
 
 
+@pytest.mark.slow
 def test_ten_million_characters() -> None:
     """What is huge is cut where it is looked at, and whole where it is handed on."""
     text = f"{ALL}{'word ' * 2_000_000}{ALL}"

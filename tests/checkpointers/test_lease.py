@@ -617,6 +617,7 @@ def test_rollback_of_all_there_was(url: str) -> None:
         assert ids(two) == [0, 1]
 
 
+@pytest.mark.slow
 def test_beliefs_die_with_their_database(tmp_path: Path) -> None:
     """What a run believes of a thread is kept by database, and no two databases of a process are taken for one."""
     slots = set()

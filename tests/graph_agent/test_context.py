@@ -89,6 +89,7 @@ CONTEXTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", CONTEXTS, ids=str)
 def test_every_question_can_be_shown_again(make: Make, context: Context) -> None:
     """The messages of each decision, put together from the checkpoint it names, are those that the model received.

@@ -72,6 +72,7 @@ def killed(kind: str, url: str, folder: Path, first: int = 1, every: int = 1) ->
     return done.stdout
 
 
+@pytest.mark.slow
 def test_kill_at_every_place(tmp_path: Path) -> None:
     """Killed before any question to the model, before or after any effect, or asleep: the end is the same."""
     assert f"tried {len(crash.PLACES)}," in killed("places", f"sqlite:///{tmp_path}/a.db", tmp_path)
@@ -84,6 +85,7 @@ def test_kill_at_some_requests(backend: str, url: str, tmp_path: Path) -> None:
     killed("requests", url, tmp_path, first, every)
 
 
+@pytest.mark.slow
 def test_next_is_empty_but_it_is_not_done(tmp_path: Path) -> None:
     """Where the official saver has two commits, a death between them loses nothing, though `next` is empty there."""
     told = killed("puts", str(tmp_path / "official.db"), tmp_path)

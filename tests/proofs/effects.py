@@ -24,7 +24,7 @@ from typing import Any
 import psycopg
 
 from checkpointers import Keep, Saver, open_saver
-from checkpointers.statements import Append, Insert, Many, Request
+from checkpointers.statements import Append, Insert, Many, Request, Together
 from checkpointers.testing import FaultyDatabase, LocalPostgres
 from graph_agent import NOT_DONE, Agent, tool
 from graph_agent.testing import FrozenClock, ScriptedModel, calls
@@ -53,6 +53,8 @@ def boundaries_of(request: Request) -> list[str]:
         return [*named, *(["record"] if changed else [])] or ["keep"]
     if isinstance(request, Many):
         return ["retain"] if request.writes else ["look"]
+    if isinstance(request, Together):
+        return ["look"]
     verb, _, rest = request.sql.partition(" ")
     if verb == "SELECT":
         return ["look"]
