@@ -100,19 +100,20 @@ def page(
 
 
 def _beginning(key: int, query: Query, cursor: Cursor, size: int) -> tuple[Statement, Statement]:
-    """Ask how many checkpoints a thread has in each namespace, and whether there is such a one; and for the first."""
+    """Ask how many checkpoints a thread has, how many of them in a namespace that there is not; and for the first."""
     counted = Statement(
-        "SELECT c.ns, count(*), (SELECT h.ns FROM cp_heads h WHERE h.thread = c.thread AND h.ns = c.ns)"
-        " FROM cp_checkpoints c WHERE c.thread = ? GROUP BY c.thread, c.ns",
-        (key,),
+        "SELECT count(*), count(*) FILTER (WHERE c.ns <> ? AND NOT EXISTS"
+        " (SELECT 1 FROM cp_heads h WHERE h.thread = c.thread AND h.ns = c.ns))"
+        " FROM cp_checkpoints c WHERE c.thread = ?",
+        (key_of(ROOT), key),
     )
     return counted, _below(key, query, cursor, size)
 
 
 def _see_all(thread: Thread, counted: Rows) -> None:
     """See that no checkpoint of a thread is missing or in a namespace that there is not, before they are listed."""
-    strays = [ns for ns, _, head in counted if ns not in (head, key_of(ROOT))]
-    if strays or sum(count for _, count, _ in counted) < thread.standing.checkpoints:
+    count, strays = counted[0]
+    if strays or count < thread.standing.checkpoints:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=None)
 
 
