@@ -270,7 +270,7 @@ def test_a_damaged_thread_stops_no_other(url: str) -> None:
         saver.delete_thread(name)
         several(saver, name)
         (row,) = [row for row in rows_of(saver, "cp_keys") if row["thread"] == key]
-        ask(saver, "UPDATE cp_keys SET key = ? WHERE thread = ?", bytes(row["key"])[:-1] + b"?", key)
+        ask(saver, "UPDATE cp_keys SET key = ? WHERE thread = ?", row["key"][:-1] + bytes([row["key"][-1] ^ 4]), key)
     with reopen(url, keys=BOTH) as saver:
         with pytest.raises(KeyringError, match=f"#{key}"):
             saver.rotate(batch=1)

@@ -582,7 +582,7 @@ def test_a_damaged_ledger_is_noticed(url: str, keys: Any, damage: str, looker: i
                 ask(saver, "UPDATE cp_effects SET number = ?, body = ? WHERE thread = ? AND id = ?", other["number"], other["body"], key, row["id"])  # fmt: skip
         else:
             (row,) = [row for row in rows_of(saver, "cp_effects") if row["number"] == 2]
-            value = row[damage] ^ 4 if isinstance(row[damage], int) else bytes(row[damage])[:-1] + b"!"
+            value = row[damage] ^ 4 if isinstance(row[damage], int) else row[damage][:-1] + bytes([row[damage][-1] ^ 4])
             ask(saver, f"UPDATE cp_effects SET {damage} = ? WHERE thread = ? AND number = 2", value, key)
         with pytest.raises(IntegrityError, match="thread 't'"):
             lookers(saver)[looker]()
