@@ -206,12 +206,10 @@ class PostgresDatabase(Database):
         return connection.execute(self._translated(request.sql), request.params, binary=True)
 
     def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
-        sql = self._translated(request.sql)
         if len(request.params) == 1:
-            cursor = connection.execute(sql, request.params[0], binary=True)
-            return cursor.fetchall() if cursor.description else []
+            return self._answer(connection, Statement(request.sql, request.params[0]))
         with connection.cursor(binary=True) as cursor:
-            cursor.executemany(sql, request.params, returning=not request.writes)
+            cursor.executemany(self._translated(request.sql), request.params, returning=not request.writes)
             if request.writes:
                 return []
             rows = cursor.fetchall() if cursor.description else []

@@ -121,11 +121,9 @@ def _see_rows(thread: Thread, query: Query, rows: Sequence[Row], *, first: bool)
     """See that rows are of the namespace asked for, and that a listing does not begin below where the thread stands."""
     place = query.place
     if place is not None and not query.any_ns:
-        for row in rows:
-            see_asked(thread, row[NS], key_of(place.ns))
+        see_asked(thread, {row[NS] for row in rows} - {key_of(place.ns)}, set())
     if place is not None and place.id:
-        for row in rows:
-            see_asked(thread, row[ID], key_of(place.id))
+        see_asked(thread, {row[ID] for row in rows} - {key_of(place.id)}, set())
     if query.filter or query.before or not first:
         return
     rooted = place is None or (not place.id and (query.any_ns or place.ns == ROOT))

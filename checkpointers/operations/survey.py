@@ -225,8 +225,8 @@ def _with_origins(tools: Tools, thread: Thread, ns: str | None, rows: Sequence[R
     older = (yield Many(select, [(thread.key, *one) for one in origins])) if origins else ()
     see_asked(thread, {(row[NS], row[ID]) for row in older} - origins, set())
     rows = [*older, *rows]
-    for row in rows if ns is not None else ():
-        see_asked(thread, row[NS], key_of(ns or ROOT))
+    if ns is not None:
+        see_asked(thread, {row[NS] for row in rows} - {key_of(ns)}, set())
     found = zip(rows, (yield from records_of(tools, thread, rows)), strict=True)
     return [_step(thread, row, record) for row, record in sorted(found, key=lambda both: both[1].step)]
 

@@ -128,10 +128,15 @@ def seen(look: Callable[[Saver], Any], saver: Saver) -> Any:
     """Look, and give what was seen in a form that can be compared, or the error."""
     try:
         return SERDE.dumps_typed(look(saver))
-    except CheckpointerError as error:
+    except (CheckpointerError, RecursionError) as error:
         return error
-    except RecursionError as error:
-        return error
+
+
+def looked_at(saver: Saver) -> tuple[Views, dict[tuple[str, str], Any], dict[int, str]]:
+    """Give every way to look at the threads, what is seen so, and their names by their keys."""
+    looks = views(saver)
+    oracle = {key: seen(look, saver) for key, look in looks.items()}
+    return looks, oracle, {saver._tools().key(info.thread): info.thread for info in saver.threads()}
 
 
 def judge(count: Count, oracle: dict[tuple[str, str], Any], looks: Views, *, saver: Saver, what: str, of: Any) -> None:
@@ -220,9 +225,7 @@ def sqlite(count: int, seed: int) -> tuple[Count, Count]:
         sound, hurt = Path(folder, "sound.db"), Path(folder, "hurt.db")
         with SqliteSaver.open(sound) as saver:
             build(saver)
-            looks = views(saver)
-            oracle = {key: seen(look, saver) for key, look in looks.items()}
-            names = {saver._tools().key(info.thread): info.thread for info in saver.threads()}
+            looks, oracle, names = looked_at(saver)
         with sqlite3.connect(sound) as base:
             base.execute("PRAGMA journal_mode=DELETE")
         in_rows, in_file = Count(), Count()
@@ -286,9 +289,7 @@ def postgres(url: str, count: int, seed: int) -> Count:
     dice, result = random.Random(seed), Count()
     with PostgresSaver.open(url) as saver:
         build(saver)
-        looks = views(saver)
-        oracle = {key: seen(look, saver) for key, look in looks.items()}
-        names = {saver._tools().key(info.thread): info.thread for info in saver.threads()}
+        looks, oracle, names = looked_at(saver)
     with psycopg.connect(url, autocommit=True, row_factory=psycopg.rows.dict_row) as base:
         base.execute("SET search_path TO checkpointers")
         for _ in range(count):

@@ -39,7 +39,7 @@ from checkpointers.sealing import (
     write_place,
 )
 from tests.checkpointers.graphs import config
-from tests.proofs.corrupt import Views, build, seen, views
+from tests.proofs.corrupt import Views, build, looked_at, seen
 
 ODD: tuple[Any, ...] = (
     None, 0, -1, 1, 2**31, 2**62, 1.5, True, "", "x", "\0", b"", b"x", [], {}, [1], [0, 1, 1], [8, 1, 1], {"a": 1},
@@ -225,9 +225,7 @@ def prove(many: int, seed: int) -> Count:
             build(saver)
             for thread in ("waiting", "nested"):  # they have a note each, of a lease that nobody gives back
                 saver.lease(thread, ttl=3_600).__enter__()._desk.heart._due.clear()
-            looks = views(saver)
-            oracle = {key: seen(one, saver) for key, one in looks.items()}
-            names = {saver._tools().key(info.thread): info.thread for info in saver.threads()}
+            looks, oracle, names = looked_at(saver)
         with sqlite3.connect(sound) as base:
             base.execute("PRAGMA journal_mode=DELETE")
         for _ in range(many):

@@ -72,9 +72,7 @@ def prove(tables: Sequence[str], *, encrypted: bool = False, types: Sequence[Any
         sound, hurt = Path(folder, "sound.db"), Path(folder, "hurt.db")
         with SqliteSaver.open(sound, **options) as saver:
             corrupt.build(saver)
-            looks = corrupt.views(saver)
-            oracle = {key: corrupt.seen(look, saver) for key, look in looks.items()}
-            names = {saver._tools().key(info.thread): info.thread for info in saver.threads()}
+            looks, oracle, names = corrupt.looked_at(saver)
         with corrupt.open_to_anything(sound) as base:
             corrupt.replace_sqlite(base, "cp_leases", [], [{"thread": key, **LEASE} for key in names])
             columns = [(table, row[1]) for table in tables for row in base.execute(f"PRAGMA table_info({table})")]
