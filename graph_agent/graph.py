@@ -40,9 +40,9 @@ def build_graph(
         msg = f"{state.__name__} lacks {missing[0]!r}; write it as class {state.__name__}(AgentState, total=False)"
         raise SetupError(msg, missing=missing)
     builder: Any = StateGraph(state)  # Any: its node protocols do not know functions made by functions
-    via = _via(extra)
+    via, hints = _via(extra), get_type_hints(state, include_extras=True)
     for node in (*NODES, *(node for _, node in extra)):
-        builder.add_node(node.name, travel(node, kit), input_schema=_view(node, state, kit))
+        builder.add_node(node.name, travel(node, kit), input_schema=_view(node, hints, kit))
 
     def edges(source: str, route: Route, *targets: str) -> None:
         entered = {target: via.get(target, target) for target in targets}
@@ -132,11 +132,10 @@ def _outermost(via: Mapping[str, str], target: str) -> str:
     return _outermost(via, via[target]) if target in via else target
 
 
-def _view(node: Node, state: type[Any], kit: Kit) -> Any:
+def _view(node: Node, hints: Mapping[str, Any], kit: Kit) -> Any:
     """Give the channels that LangGraph hands to a node: its view, and where the agent stands."""
     if node.view is TOOL.view:
         return dict
-    hints = get_type_hints(state, include_extras=True)
     keys = dict.fromkeys((*STANDING, *node.reads(kit)))
     unknown = [key for key in keys if key not in hints]
     if unknown:

@@ -218,6 +218,7 @@ def test_the_house_is_as_it_is_drawn() -> None:
         assert all(f"{name}/" in drawn for name in folders)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -33,6 +33,7 @@ def files() -> list[Path]:
     return sorted(path for path in {*inside, *top} if path.is_file() and "__pycache__" not in path.parts)
 
 
+@pytest.mark.slow
 def test_sizes() -> None:
     """Modules of at most 400 lines, functions of at most 60, half of them of at most 8."""
     lengths = []

@@ -7,7 +7,7 @@ the state, with the decision whether to try again, before anybody waits for anyt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_type_hints
 
@@ -56,32 +56,36 @@ class Node:
 
 
 def travel(node: Node, kit: Kit) -> Callable[[dict[str, Any], Runtime[Any]], Awaitable[Any]]:
-    """Make the function that LangGraph runs."""
+    """Make the function that LangGraph runs; a short one, for LangGraph reads its bytecode in search of subgraphs."""
     keys = node.reads(kit)
 
     async def run(state: dict[str, Any], runtime: Runtime[Any]) -> Any:
-        where = Where.of(runtime.execution_info, get_config()["configurable"].get(DURABILITY, "async"))
-        if node.decides and (spent := _spent(state, kit)):
-            return dict(stopped(node.name, spent).changes)
-        started = kit.clock()
-        view = {key: state[key] for key in keys if key in state}
-        try:
-            async with asyncio.timeout(kit.within_run(kit.deadline.node, state) if node.timed else None):
-                result = await _begun(node, view, kit, where)
-            patch, goto = result if isinstance(result, tuple) else (result, None)
-            patch = patch if isinstance(patch, Patch) else Patch(patch)
-            changes = _settled(patch, node, state, kit, kit.clock() - started)
-            return changes if goto is None else Command(update=changes, goto=goto)
-        except (GraphBubbleUp, PatchError, SetupError, CheckpointerError):
-            raise  # what could not be stored is no failure of the node: the thread stays where it is
-        except Exception as error:
-            if is_invalid_resume(error):
-                raise  # the answer was not one that the question takes: it is not saved, and may be given anew
-            # Recorded with all its facts; `recover` decides what becomes of it.
-            return _failed(error, node, state, kit, where, kit.clock() - started)
+        return await _travelled(node, keys, kit, state, runtime)
 
     run.__name__ = node.name
     return run
+
+
+async def _travelled(node: Node, keys: Sequence[str], kit: Kit, state: dict[str, Any], runtime: Runtime[Any]) -> Any:
+    where = Where.of(runtime.execution_info, get_config()["configurable"].get(DURABILITY, "async"))
+    if node.decides and (spent := _spent(state, kit)):
+        return dict(stopped(node.name, spent).changes)
+    started = kit.clock()
+    view = {key: state[key] for key in keys if key in state}
+    try:
+        async with asyncio.timeout(kit.within_run(kit.deadline.node, state) if node.timed else None):
+            result = await _begun(node, view, kit, where)
+        patch, goto = result if isinstance(result, tuple) else (result, None)
+        patch = patch if isinstance(patch, Patch) else Patch(patch)
+        changes = _settled(patch, node, state, kit, kit.clock() - started)
+        return changes if goto is None else Command(update=changes, goto=goto)
+    except (GraphBubbleUp, PatchError, SetupError, CheckpointerError):
+        raise  # what could not be stored is no failure of the node: the thread stays where it is
+    except Exception as error:
+        if is_invalid_resume(error):
+            raise  # the answer was not one that the question takes: it is not saved, and may be given anew
+        # Recorded with all its facts; `recover` decides what becomes of it.
+        return _failed(error, node, state, kit, where, kit.clock() - started)
 
 
 async def _begun(node: Node, view: View, kit: Kit, where: Where) -> Result:

@@ -59,6 +59,7 @@ def app_of(name: str, saver: Any) -> Any:
     return build(saver, schema) if schema else build(saver)
 
 
+@pytest.mark.slow
 def test_everything_comes_over(official: Any, saver: Saver) -> None:
     """Every thread has the same history, is resumed, and goes on; a second adoption copies nothing."""
     done = adopt(official, saver)
@@ -85,6 +86,7 @@ def test_some_threads_only(official: Any, saver: Saver) -> None:
     assert [i.thread for i in saver.threads()] == ["delta"]
 
 
+@pytest.mark.slow
 def test_an_adoption_that_stopped_goes_on(official: Any, saver: Saver) -> None:
     """Stopped half-way, it is run again and completes what is missing."""
 

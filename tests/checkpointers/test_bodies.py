@@ -56,6 +56,7 @@ def collected(saver: Saver, keep: Keep | None = None) -> int:
 # Kept and read.
 
 
+@pytest.mark.slow
 @SEALED
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
 def test_it_is_read_back(url: str, keys: Any, size: int) -> None:
@@ -85,6 +86,7 @@ def test_it_is_read_back(url: str, keys: Any, size: int) -> None:
         assert saver.ledger.bodies("nobody") == []
 
 
+@pytest.mark.slow
 def test_the_beginning_is_read_without_the_rest(saver: Saver) -> None:
     """Of 50 MB the first 4 KB are read from one part; a listing reads none."""
     data = noise(1 << 20) * 50
@@ -183,6 +185,7 @@ def test_what_nothing_names_goes(url: str, keys: Any) -> None:
         assert rows_of(saver, "cp_bodies") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", [None, DeltaState])
 def test_what_is_named_stays(saver: Saver, schema: Any) -> None:
     """By an old element of a long list that is sealed with others, by a DeltaChannel's base, by a write that waits."""

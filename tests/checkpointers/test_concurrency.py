@@ -153,6 +153,7 @@ def test_deleted_and_begun_again_elsewhere(url: str) -> None:
         assert [i.checkpoints for i in two.threads()] == [2]
 
 
+@pytest.mark.slow
 def test_many_threads_of_one_process(saver: Saver) -> None:
     """Sixteen threads run, read and list with one saver."""
     app = loop(saver)
@@ -267,6 +268,7 @@ def test_memory_of_a_long_thread_is_bounded(saver: Saver) -> None:
     assert saver._memory._threads["t"].bytes < 5 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", [State])
 def test_interleaved_runs_of_many_threads_in_one_loop(saver: Saver, schema: Any) -> None:
     """Fifty async runs at a time through one saver."""

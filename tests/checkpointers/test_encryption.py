@@ -65,6 +65,7 @@ def sealed(url: str) -> Saver:
 # It does all that a plain one does.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deed", [pruned, retained, runs_deleted, copied, adopted, answered, diverged, labelled])
 def test_it_does_what_a_plain_one_does(sealed: Saver, tmp_path: Path, deed: Callable[..., None]) -> None:
     """The same histories, listings, labels and sizes of everything, whatever is done."""

@@ -166,6 +166,7 @@ def test_secrets_in_texts(text: str, told: str) -> None:
     assert redacted_text(text) == told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [

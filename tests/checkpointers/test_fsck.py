@@ -189,6 +189,7 @@ def labelled(saver: Saver, apps: dict[str, Any], tmp_path: Path) -> None:
     saver.put_writes(saver.get_tuple(config("delta")).config, [("log", [1])], "a task before its checkpoint")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
 @pytest.mark.parametrize(
     "deed", [pruned, retained, runs_deleted, copied, adopted, leased, diverged, answered, rotated, labelled],

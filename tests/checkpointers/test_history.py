@@ -208,6 +208,7 @@ def test_a_page_says_that_it_does_not_know(any_saver: Any) -> None:
     assert whole.grep("entry").since is History(any_saver, "t", newest=9).grep("entry").since is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "told"), [
     ({"wanted": None}, "a text or a pattern of text, not None"),
     ({"wanted": b"entry"}, "not b'entry'"),
@@ -562,6 +563,7 @@ def test_many_steps_are_listed_at_once(saver: Saver, monkeypatch: pytest.MonkeyP
     assert not [sql for sql, _ in asked if "cp_elements" in sql or "cp_writes" in sql]
 
 
+@pytest.mark.slow
 def test_a_step_is_read_alone(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who shows a step, or what differs between two, reads no more checkpoints than those and their parents."""
     loop(saver).invoke({"until": 98, "n": 0}, config())
@@ -669,6 +671,7 @@ def test_inside_a_running_loop(saver: Saver) -> None:
     asyncio.run(inside())
 
 
+@pytest.mark.slow
 def test_the_graph_is_not_imported(tmp_path: Path) -> None:
     """A thread is read without `langgraph.graph` and `langgraph.pregel`, which cost a second."""
     url = f"sqlite:///{tmp_path}/alone.db"

@@ -104,12 +104,14 @@ def check_exports(history: History) -> None:
         assert re.fullmatch(r"(# Thread|## )?\s?(`[^`]*`\s?)*[a-z0-9 :-]*", line), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [*WICKED, ALL], ids=lambda text: repr(text)[:20])
 def test_wicked_texts_at_every_place(text: str) -> None:
     """Text of anybody's as the name of a thread, a channel, a node, a key, an id, a task, in metadata, errors, questions."""
     check(hostile(text, f"thread {text}"))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "Lo", "Po", "Sm"]), max_size=12))
 def test_any_text_at_every_place(text: str) -> None:

@@ -172,6 +172,7 @@ def settled(values: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=FEW)
 @given(script=st.lists(turns, max_size=4), changes=st.lists(forks, max_size=3))
 def test_graphs_of_any_shape(any_saver: Any, script: list[Any], changes: list[Any]) -> None:  # noqa: F811

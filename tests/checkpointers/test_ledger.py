@@ -188,6 +188,7 @@ def claims(url: str, sealed: bool, gate: Any, answers: Any) -> None:
         answers.put(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [False, True], ids=["plain", "encrypted"])
 def test_two_processes_claim_the_same_keys(url: str, sealed: bool) -> None:
     """Of two that claim fifty keys at once exactly one is told True for each, and what stands there is his."""
@@ -562,6 +563,7 @@ def lookers(saver: Saver) -> list[Callable[[], Any]]:
     ]
 
 
+@pytest.mark.slow
 @SEALED
 @pytest.mark.parametrize("damage", ["dropped", "body", "number", "revision", "id", "swapped", "row"])
 @pytest.mark.parametrize("looker", [0, 1, 2], ids=["entries", "claim", "get"])

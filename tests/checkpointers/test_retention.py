@@ -90,6 +90,7 @@ def test_a_plan_keeps_what_it_says(parents: list[int], keep: Keep, pins: set[int
     assert all(f"t@{step}" in str(decided) for step in decided.kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", [State, DeltaState], ids=["plain", "delta"])
 @pytest.mark.parametrize("at_a_time", [500, 20])
 def test_retained_checkpoints_read_as_before(
@@ -126,6 +127,7 @@ def test_delta_threads_are_pruned_safely(saver: Saver) -> None:
         assert [entry["id"] for entry in app.get_state(config()).values["log"]] == list(range(until))
 
 
+@pytest.mark.slow
 def test_deleting_a_run_in_the_middle(saver: Saver) -> None:
     """What later runs were made from a deleted one stays readable, DeltaChannels included."""
     app = loop(saver, DeltaState)
@@ -186,6 +188,7 @@ def test_space_is_given_back(saver: Saver) -> None:
     assert saver.vacuum() >= 0
 
 
+@pytest.mark.slow
 def test_retention_beside_a_running_agent(saver: Saver) -> None:
     """Pruning a thread from elsewhere while it runs loses nothing of the run."""
     from concurrent.futures import ThreadPoolExecutor

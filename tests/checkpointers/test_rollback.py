@@ -139,6 +139,7 @@ def do(holder: Holder, shape: str, thread: str, *deeds: Callable[[Any, Saver, st
             holder.does(deed, app, holder.saver, thread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("shape", GRAPHS)
 def test_nothing_stays_of_what_was_done(url: str, shape: str, keys: Any) -> None:
@@ -158,6 +159,7 @@ def test_nothing_stays_of_what_was_done(url: str, shape: str, keys: Any) -> None
                 assert after != before or deeds[0] in (answer_one, answer_all, go_on, early), deeds
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     shape=st.sampled_from(sorted(GRAPHS)),

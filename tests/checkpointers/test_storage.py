@@ -145,6 +145,7 @@ def test_going_on_after_reopening_stores_nothing_twice(url: str, schema: Any) ->
         assert usage["log"].bytes < 100 * 60
 
 
+@pytest.mark.slow
 def test_bytes_grow_with_steps_not_with_their_square(saver: Saver) -> None:
     """Twice the steps take about twice the bytes."""
     sizes = []

@@ -483,6 +483,7 @@ def test_objects_nested_to_the_limit_are_written_and_read() -> None:
         PLAIN.dumps_typed([sent])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"])
 def test_headers_that_lie_take_no_memory(head: bytes) -> None:
     """A hundred bytes that say they are four thousand million items are an error in a small process."""
@@ -571,6 +572,7 @@ def test_a_long_value_has_a_short_repr() -> None:
 # --- payloads that would do something ---
 
 
+@pytest.mark.slow
 def test_gadgets_are_never_executed(tmp_path: Path) -> None:
     """In a process of its own, with every import, open file and process heard."""
     found = gadgets.run(tmp_path)
@@ -579,6 +581,7 @@ def test_gadgets_are_never_executed(tmp_path: Path) -> None:
     assert found["typed"] > 1_300
 
 
+@pytest.mark.slow
 def test_the_gadgets_are_live(tmp_path: Path) -> None:
     """Read by LangGraph's serializer without limits, they do run: a trap that never closes proves nothing."""
     assert gadgets.run(tmp_path, permissive=True)["executed"] > 100

@@ -48,6 +48,7 @@ def shown(agent: Agent, number: int, node: str = "act") -> str:
 # --- What is large ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("risk", ["read_only", "write_local"])
 @pytest.mark.parametrize(
     ("text", "beside"),
@@ -104,6 +105,7 @@ def test_the_limit_can_be_set(make: Make) -> None:
         assert bool(large(run)) == beside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", range(4))
 @pytest.mark.parametrize("sign", ["ä", "€", "𝄞"])
 def test_a_beginning_ends_between_characters(make: Make, sign: str, shift: int) -> None:
@@ -310,6 +312,7 @@ class _Rows:
             return end.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 def test_fifty_megabytes_do_not_slow_later_steps(url: str, backend: str) -> None:
     """Later steps write as many bytes and read as many rows after 50 MB as after a small result; none grows."""

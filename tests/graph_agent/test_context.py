@@ -132,6 +132,7 @@ def events(decision: dict[str, Any]) -> Iterator[str]:
         yield "left out"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", CONTEXTS, ids=str)
 @pytest.mark.parametrize("seed", [5, 6])
 def test_what_is_shown_again_is_what_was_received(make: Make, context: Context, seed: int) -> None:
@@ -395,6 +396,7 @@ def test_the_limit_of_a_budget_reaches_the_model(make: Make) -> None:
 # --- The conversation ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, 800, 2_000, 6_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_calls_and_results_stay_together(make: Make, size: int, seed: int) -> None:

@@ -97,6 +97,7 @@ def pays(*args: dict[str, Any]) -> Any:
 # --- What two calls have in common -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("once_per", "first", "second", "times"),
     [
@@ -199,6 +200,7 @@ print(said, tag.identity(said, "c"))
 """
 
 
+@pytest.mark.slow
 def test_a_set_is_the_same_in_every_process() -> None:
     """Its order depends on the process; what two calls have in common does not."""
     told = {
@@ -314,6 +316,7 @@ def test_defaults_of_a_langchain_tool_that_takes_the_key(make: Make, hands: Hand
 # --- Failures --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "retry", "times"),
     [
@@ -423,6 +426,7 @@ def _loop() -> Any:
     return around
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "result", [_loop(), {(1, 2): "x"}, {"x": Unshowable()}, "a\x00b\ud800", float("nan")],
     ids=["loop", "key", "object", "text", "nan"],
@@ -542,6 +546,7 @@ def _raises(key: str, args: Any) -> Any:
     raise OSError("not reachable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("probe", "why"),
     [
@@ -575,6 +580,7 @@ ANSWERS: dict[str, tuple[Callable[[str], dict[str, Any]], str, str, int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_person_settles_it(stage: Stage, answer: str) -> None:
     """Without key and probe a person is asked, by whichever process; the answer is done once, however often it comes."""
@@ -612,6 +618,7 @@ def test_an_abandoned_effect_that_is_wanted_again(stage: Stage) -> None:
         assert (run.status, results(run)[1], stage.done()) == ("done", "found it", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["approve", "reject", "edit", "respond"])
 def test_a_doubt_takes_no_other_answer(stage: Stage, wrong: str) -> None:
     """Whoever answers as if nothing had been done is told what it takes; nothing is changed by it."""
@@ -672,6 +679,7 @@ def test_a_doubt_that_is_given_up_for_a_new_goal(stage: Stage) -> None:
             agent.resume(stage.thread, not_done=review.id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["done", "not_done", "abandon"])
 def test_killed_between_the_answer_and_the_record(stage: Stage, answer: str) -> None:
     """What a person said is not lost and not taken twice; another attempt that is cut off is another question."""
@@ -706,6 +714,7 @@ def _dying_at_the_ledger() -> Callable[[int, Any], None]:
     return fault
 
 
+@pytest.mark.slow
 def test_killed_again_in_the_next_attempt(stage: Stage) -> None:
     """Each attempt that was cut off is asked about for itself; an answer to the first does not count for the second."""
     stage.dies(dies="before")
@@ -760,6 +769,7 @@ def test_two_calls_in_doubt_at_once(stage: Stage) -> None:
         assert (stage.done("rent"), stage.done("tax")) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [("done", "done"), ("not_done", "not_done"), ("abandon", "abandon")])
 def test_the_same_call_twice_in_doubt(stage: Stage, answers: tuple[str, str]) -> None:
     """Two calls that are one effect are asked about both; whatever is said, it is made once at most."""
@@ -826,6 +836,7 @@ def slow(hands: Hands) -> Iterator[Slow]:
     one.go.set()
 
 
+@pytest.mark.slow
 def test_it_is_not_begun_again_while_it_may_be_running(make: Make, hands: Hands, slow: Slow) -> None:
     """Whatever a person says meanwhile, and however often; its late result counts in the end."""
     agent = make(PAY, "done", tools=[slow.pay()])
@@ -1114,6 +1125,7 @@ def test_two_processes_resume_one_thread(url: str, pytestconfig: pytest.Config) 
 # --- What it costs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 5_000])
 def test_an_effect_costs_two_commits(stage: Stage, size: int) -> None:
     """A claim and a record, the result beside the state included: what a tool that only reads does not write."""
@@ -1175,6 +1187,7 @@ REVIEWED = ("run", "approve", "edit", "reject", "respond")
 DOUBTS = ("done", "not_done", "abandon")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", DELIVERIES)
 def test_every_call_delivered_twice_and_late(stage: Stage, call: str) -> None:
     """The second delivery, at once or by another process after everything else, makes no second effect."""

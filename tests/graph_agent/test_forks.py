@@ -75,6 +75,7 @@ def rule(run: Any) -> str:
 # --- Reuse, ask, run -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["t@1", "t@2"], ids=["before the plan", "before the act"])
 def test_reuse_is_the_default(make: Make, hands: Hands, step: str) -> None:
     """A call whose effect the source has made gets what was recorded then, and says from where; others are made."""
@@ -89,6 +90,7 @@ def test_reuse_is_the_default(make: Make, hands: Hands, step: str) -> None:
     assert hands.did == ["rent", "tax", "gift"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "told", "times"),
     [
@@ -144,6 +146,7 @@ def test_an_unknown_way_is_refused(make: Make, hands: Hands) -> None:
     assert agent.state("fork").status == "unknown"
 
 
+@pytest.mark.slow
 def test_every_step_replayed_repeats_nothing(make: Make, hands: Hands) -> None:
     """From wherever a thread is replayed, nothing that it did is done again unasked."""
     agent = make(PAY, calls(("pay", {"what": "tax"}), ("pay", {"what": "fee"})), "done", tools=[hands.pay()])
@@ -197,6 +200,7 @@ def test_the_source_is_gone(saver: Saver, hands: Hands, how: str) -> None:
         assert agent.artifact(thread, name) == LARGE
 
 
+@pytest.mark.slow
 def test_large_results_of_finished_tasks_come_along(stage: Stage) -> None:
     """A step that was cut off: what its finished tasks returned is there in the fork, whoever returned it."""
 

@@ -132,6 +132,7 @@ def test_an_attempt_is_on_record_before_the_wait(make: Make, clock: FrozenClock,
     assert seen == [(n, "the line is dead", delay, delay) for n, delay in ((1, 10), (2, 20), (3, 40))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [asyncio.CancelledError, KilledError])
 @pytest.mark.parametrize(("away", "left"), [(4, [6, 20]), (10, [20]), (3600, [20])])
 def test_a_killed_wait_goes_on(
@@ -176,6 +177,7 @@ Agent(model, saver=sys.argv[1], clock=lambda: 1000.0, sleep=sleep, chance=lambda
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_in_its_wait(make: Make, clock: FrozenClock, tmp_path: Path) -> None:
     """The same with a real process that ends there, without a word."""
     code = [sys.executable, "-W", "ignore", "-c", DEATH, f"sqlite:///{tmp_path}/agent.db"]
@@ -232,6 +234,7 @@ LIMITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "larger", "reason"), LIMITS)
 def test_a_limit_stops_the_run(make: Make, clock: FrozenClock, budget: Budget, larger: Budget, reason: str) -> None:
     """A thread warns at four fifths of a limit and stops at it, before another question; a larger one lets it go on."""
@@ -263,6 +266,7 @@ def test_a_warning_comes_at_four_fifths(make: Make, clock: FrozenClock) -> None:
 STRIDES = [("max_steps", 4), ("max_wall_time", 20), ("max_tool_calls", 2), ("max_llm_tokens", 500)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "stride"), STRIDES)
 def test_limits_count_over_restarts(make: Make, clock: FrozenClock, name: str, stride: int) -> None:
     """A thread that is resumed by one process after the other uses what one would: its counters are its own."""

@@ -174,6 +174,7 @@ NEVER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("refusal", "kind"), NEVER)
 def test_what_no_retry_mends(serve: Serve, make: Make, clock: FrozenClock, refusal: Reply, kind: str) -> None:
     """A refusal for good is asked once, never waited for, and told with its reason; a person mends it and resumes."""
@@ -205,6 +206,7 @@ PASSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", PASSES.values(), ids=PASSES.keys())
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_passes_is_tried_again(serve: Serve, make: Make, clock: FrozenClock, trouble: Reply, place: int) -> None:
@@ -278,6 +280,7 @@ def test_too_long_and_then_busy(serve: Serve, make: Make, clock: FrozenClock) ->
     assert sizes[2] == sizes[3] == sizes[4] < sizes[1] < sizes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", WORDINGS)
 def test_too_long_at_its_shortest(serve: Serve, make: Make, refusal: Reply) -> None:
     """When even an eighth is too long the run fails and says so; resumed with a larger model, it goes on."""
@@ -341,6 +344,7 @@ BAD_PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bad", "problem"), BAD_PLANS.values(), ids=BAD_PLANS.keys())
 def test_a_structure_is_repaired(serve: Serve, make: Make, bad: Reply, problem: str) -> None:
     """A plan that does not fit is sent back with the reason, and the decision records it."""
@@ -352,6 +356,7 @@ def test_a_structure_is_repaired(serve: Serve, make: Make, bad: Reply, problem: 
     assert said(server.requests[1])[-1][1].startswith(f"That does not fit Plan: {problem}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [BAD_PLANS["prose"][0], BAD_PLANS["cut off"][0], BAD_PLANS["no steps"][0]])
 def test_a_structure_that_never_fits(serve: Serve, make: Make, bad: Reply) -> None:
     """After two repairs the run fails, on record; it can be resumed."""
@@ -495,6 +500,7 @@ def test_nul_and_lone_surrogates_in_both_databases(saver: Saver, url: str) -> No
         assert Agent(model, saver=other, **options).state("t").state == run.state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["NaN", "-Infinity", str(2**70), "[" * 120 + "]" * 120], ids=lambda odd: odd[:9])
 def test_numbers_of_a_server_that_are_none(serve: Serve, make: Make, odd: str) -> None:
     """What Python takes for JSON and no database keeps fails the call, not the run: the model is told why."""

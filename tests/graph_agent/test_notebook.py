@@ -29,6 +29,7 @@ def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "agent.md").read_text(), re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first block of the documentation runs as it is written, in a fresh folder, against a real server."""
@@ -55,6 +56,7 @@ def test_the_notebook_runs_inside_a_loop(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(cell())
 
 
+@pytest.mark.slow
 def test_the_other_examples_run(tmp_path: Path) -> None:
     """Every further Python block of the documentation runs, in order, without a model or a network."""
     ran(blocks()[1:], tmp_path / "empty", warnings="error")

@@ -157,6 +157,7 @@ def test_respond(make: Make, deliveries: Deliveries) -> None:
     assert [fact["trust"] for fact in run.state["facts"]] == ["user"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -192,6 +193,7 @@ def test_one_bad_answer_of_two_saves_neither(make: Make, deliveries: Deliveries)
     assert call_of(agent.state("t"), "deliver")["status"] == "waiting"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bad",
     [

@@ -68,6 +68,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "key", "path", "reason"), BAD)
 def test_bad_patch_of_a_node(make: Make, changes: dict[str, Any], key: str, path: str, reason: str) -> None:
     """It is an error that names node, key and path; the thread can be read, and goes on once the node is mended."""
@@ -89,6 +90,7 @@ def test_bad_patch_of_a_node(make: Make, changes: dict[str, Any], key: str, path
     assert (run.status, run.answer, run.state["mood"]) == ("done", "done", "fine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("changes", "key", "path", "reason"), [one for one in BAD if one.id != "no such phase"])
 def test_bad_patch_of_a_tool(make: Make, changes: dict[str, Any], key: str, path: str, reason: str) -> None:
     """The call failed, but was made: the model reads its result and what was wrong; nothing of the patch is stored."""
@@ -254,6 +256,7 @@ def test_table_of_phases() -> None:
     assert illegal("planning", "executing", "done") == ("executing", "done")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), ALL)
 def test_phase_changes_of_a_node(make: Make, before: str, after: str) -> None:
     """Every legal change of a node passes; every other is an error that names both phases, and nothing is written."""

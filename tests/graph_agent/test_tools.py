@@ -146,6 +146,7 @@ def test_bad_arguments(make: Make, args: dict[str, Any], told: str) -> None:
     assert record["snapshot"]["phase"] == "executing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [{"part": "nan"}, {"part": "-inf"}, {"part": "1e999"}, {"whole": "9" * 30}], ids=str)
 def test_text_that_becomes_a_number_that_cannot_be_stored(make: Make, bad: dict[str, str]) -> None:
     """What the tool's types make of an argument is checked too: of a call, and of an edit, which may be given anew."""
@@ -224,6 +225,7 @@ class OddError(Exception):
         self.facts = {"where": "here\ud83d"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "name"),
     [(ValueError("broken"), "ValueError"), (OddError(), "OddError"), (StopIteration(3), "RuntimeError")],
@@ -386,6 +388,7 @@ def test_async_tool_past_its_deadline(make: Make, risk: str, attempts: int) -> N
 # Trying again.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("risk", "retry", "error", "attempts"),
     [
@@ -509,6 +512,7 @@ def test_tool_does_not_speak_for_the_user(make: Make) -> None:
     assert not [content for kind, content in sent if kind == "human" and ("money" in content or "ignore" in content)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "patch",
     [

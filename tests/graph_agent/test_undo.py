@@ -169,6 +169,7 @@ def test_rejected(make: Make, desk: Desk) -> None:
     assert desk.did[2:] == ["back rent", "back tax"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -528,6 +529,7 @@ def test_with_an_official_saver(desk: Desk, tmp_path: Path) -> None:
 # --- What a compensation is given ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 5_000])
 @pytest.mark.parametrize("kind", ["sync", "async", "tool"])
 def test_what_a_compensation_is_given(make: Make, kind: str, size: int) -> None:
