@@ -609,6 +609,7 @@ def test_an_entry_that_its_id_does_not_find_is_not_claimed_again(tmp_path: Path)
         for look in (lambda: saver.ledger.get("t", key), lambda: saver.ledger.claim("t", key, {})):
             with pytest.raises(IncompleteRecordError, match="effects"):
                 look()
+        assert any("(effects)" in finding.what for finding in saver.fsck("t"))
 
 
 def test_a_claim_counts_once(url: str) -> None:

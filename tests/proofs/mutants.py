@@ -104,6 +104,7 @@ MUTANTS = (
     Mutant("the count of effects, at a claim", f"{OPS}/ledger.py", "        _agree(memory.key, standing, rows)\n    memory.audited", "    memory.audited", LEDGER),
     Mutant("the count of effects, at a look", f"{OPS}/ledger.py", "            _agree(thread.key, thread.standing, rows)\n    return found", "            pass\n    return found", LEDGER),
     Mutant("the thread of an effect", f"{OPS}/ledger.py", "if of == key and isinstance(id_, bytes)]", "if isinstance(id_, bytes)]", LEDGER),
+    Mutant("the thread of an effect that fsck counts", f"{OPS}/checking.py", "for of, *row in found if of == check.thread.key]", "for _, *row in found]", LEDGER),
     Mutant("the row that was asked for", f"{OPS}/common.py", "    if found != asked:", "    if False:", f"{T}/test_damage.py"),
     Mutant("the count of effects, when all are read", f"{OPS}/ledger.py", "if len(found) < thread.standing.effects:", "if False:", LEDGER),
     Mutant("the fold of effects", "checkpointers/standing.py", "    return reduce(xor, (int.from_bytes(half) for id_ in ids for half in (id_[:FOLDED], id_[FOLDED:])), 0)", "    return 0", LEDGER),
