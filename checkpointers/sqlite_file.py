@@ -8,7 +8,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -21,7 +20,8 @@ from checkpointers.errors import (
     ReadOnlyError,
     StorageError,
 )
-from checkpointers.statements import DUPLICATE, Append, Change, Delete, Many, Operation, Request, Rows, Together, drive
+from checkpointers.sqlite_commits import Commits, insert_all, transaction
+from checkpointers.statements import Append, Many, Operation, Request, Rows, Together, drive
 
 T = TypeVar("T")
 Synchronous = Literal["full", "normal"]
@@ -55,11 +55,12 @@ class SqliteDatabase(Database):
         # SQLite keeps the log beside the file that a link leads to; and a relative path is one of now.
         self._path = self.place if self.place == MEMORY else os.path.realpath(self.place)
         self._timeout, self._synchronous, self._read_only = timeout, synchronous, read_only
-        self._lock = threading.RLock()
+        self._lock, self._lending = threading.RLock(), threading.Lock()  # the first while the disk is waited for
         self._idle: list[sqlite3.Connection] = []
         self._all: list[sqlite3.Connection] = []
         self._lent: list[sqlite3.Connection] = []
         self._closed = False
+        self._commits = Commits(self._lock, self._open_writer)
         self._rests: tuple[int, ...] | None = None
         with self._told():
             if self.place != MEMORY and not read_only:
@@ -83,7 +84,7 @@ class SqliteDatabase(Database):
             return self._unmoved(lambda: self._read(operation))
 
     def _read(self, operation: Operation[T]) -> T:
-        with self._reader() as connection, _transaction(connection, "DEFERRED"):
+        with self._reader() as connection, transaction(connection, "DEFERRED"):
             return drive(operation(), lambda request: _execute(connection, request))
 
     def _unmoved(self, look: Callable[[], T]) -> T:
@@ -118,10 +119,11 @@ class SqliteDatabase(Database):
         with self._lock:
             if self._rests == rests:
                 return
-            for connection in {self._writer, *self._idle}:
-                connection.close()
-            self._idle, self._all, self._rests = [], [], rests
-            self._writer = self._connect()
+            with self._lending:
+                for connection in {self._writer, *self._idle}:
+                    connection.close()
+                self._idle, self._all, self._rests = [], [], rests
+                self._writer = self._connect()
 
     def _resting(self) -> tuple[int, ...] | None:
         """Tell how a file stands that nobody writes; None if somebody may: the log beside it has something in it."""
@@ -133,7 +135,7 @@ class SqliteDatabase(Database):
 
     def exclusive(self, operation: Operation[T]) -> T:
         """Hold the write lock of the file from the first statement to the commit."""
-        with self._told(), self._lock, _transaction(self._open_writer(), "IMMEDIATE"):
+        with self._told(), self._lock, transaction(self._open_writer(), "IMMEDIATE"):
             return drive(operation(), lambda request: _execute(self._writer, request))
 
     def vacuum(self, *, full: bool = False) -> None:
@@ -163,7 +165,7 @@ class SqliteDatabase(Database):
         SQLite crashes the process where a statement goes on that was closed.
         """
         super().close()
-        with self._lock:
+        with self._lock, self._lending:
             self._closed = True
             for connection in self._all:
                 if connection not in self._lent:
@@ -208,14 +210,14 @@ class SqliteDatabase(Database):
             with self._lock:
                 yield self._open_writer()
             return
-        with self._lock:
+        with self._lending:
             self._open_writer()
             connection = self._idle.pop() if self._idle else self._connect()
             self._lent.append(connection)
         try:
             yield connection
         finally:
-            with self._lock:
+            with self._lending:
                 self._lent.remove(connection)
                 if self._closed or connection not in self._all:
                     connection.close()
@@ -229,10 +231,9 @@ class SqliteDatabase(Database):
 
     def _answer(self, request: Request) -> Rows:
         if isinstance(request, Append):
-            with self._lock:
-                return _append(self._open_writer(), request)
+            return self._commits.append(request)
         if isinstance(request, Many) and request.writes:
-            with self._lock, _transaction(self._open_writer(), "IMMEDIATE"):
+            with self._lock, transaction(self._open_writer(), "IMMEDIATE"):
                 return _execute(self._writer, request)
         with self._reader() as connection:
             return _execute(connection, request)
@@ -241,7 +242,7 @@ class SqliteDatabase(Database):
         known = migrations(self.dialect)
         writer = self._writer
         _switch_to_wal(writer)
-        with _transaction(writer, "IMMEDIATE"):
+        with transaction(writer, "IMMEDIATE"):
             writer.execute("CREATE TABLE IF NOT EXISTS cp_schema (version INTEGER PRIMARY KEY)")
             done = self._version()
             for version, script in known:
@@ -275,52 +276,12 @@ class SqliteDatabase(Database):
 
 def _execute(connection: sqlite3.Connection, request: Request) -> Rows:
     if isinstance(request, Append):
-        return _insert_all(connection, request)
+        return insert_all(connection, request)
     if isinstance(request, Together):
         return [_execute(connection, one) for one in request.statements]
     if isinstance(request, Many):
         return [row for params in request.params for row in connection.execute(request.sql, params)]
     return connection.execute(request.sql, request.params).fetchall()
-
-
-def _append(writer: sqlite3.Connection, request: Append) -> Rows:
-    try:
-        with _transaction(writer, "IMMEDIATE"):
-            return _insert_all(writer, request)
-    except sqlite3.IntegrityError:
-        return DUPLICATE
-
-
-def _insert_all(writer: sqlite3.Connection, request: Append) -> Rows:
-    held = writer.execute(request.guard.sql, request.guard.params).fetchall()
-    for change in request.changes if held else ():
-        if isinstance(change, Change):
-            for row in change.rows:
-                writer.execute(change.sql, row)
-            continue
-        sql = change.sql if isinstance(change, Delete) else _insert_sql(change.table, change.columns, change.replace)
-        for row in change.rows:
-            writer.execute(sql, (held[0][0], *row))
-    return held
-
-
-@lru_cache(maxsize=64)
-def _insert_sql(table: str, columns: tuple[str, ...], replace: bool) -> str:  # noqa: FBT001  a cache key
-    verb = "INSERT OR REPLACE" if replace else "INSERT"
-    marks = ", ".join("?" * (len(columns) + 1))
-    return f"{verb} INTO {table} (thread, {', '.join(columns)}) VALUES ({marks})"
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _create(path: Path) -> None:

@@ -29,9 +29,9 @@ def make(name: str) -> str:
     return f"made {name}"
 
 def agent():
-    acts = [calls(("make", {"name": "a"}), ("look", {"what": "x"})), "seen"]
+    acts = [calls(("make", {"name": "a"})), calls(("look", {"what": "x"})), "seen"]
     return Agent(ScriptedModel(plan=[["look"]], act=acts, answer=["all seen"]), tools=[look, make],
-                 saver="sqlite:///agent.db", lease_ttl=2.0)
+                 saver="sqlite:///agent.db", lease_ttl=60.0)
 """
 
 
