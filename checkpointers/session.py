@@ -10,7 +10,6 @@ is known by its run: LangGraph hands the same object to all calls of one, and it
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -42,8 +41,8 @@ class Lines:
 
     def __init__(self, heads: Mapping[Slot, str | None] | None = None) -> None:
         """Start with what another run believes."""
-        self._heads: OrderedDict[Slot, str | None] = OrderedDict(heads or {})
-        self._branch: OrderedDict[tuple[Slot, str | None], None] = OrderedDict()
+        self._heads: dict[Slot, str | None] = dict(heads or {})
+        self._branch: dict[tuple[Slot, str | None], None] = {}
 
     def loaded(self, slot: Slot, checkpoint: str | None, *, head: bool) -> Lines:
         """Give what a run knows that begins by loading this; others who share a context go on with what they know."""
@@ -68,11 +67,12 @@ class Lines:
         return "branch" if (slot, checkpoint) in self._branch else "free"
 
 
-def _keep(entries: OrderedDict[K, V], key: K, value: V) -> None:
+def _keep(entries: dict[K, V], key: K, value: V) -> None:
+    """Keep an entry as the newest; plain dicts, for these are copied whenever a run begins."""
+    entries.pop(key, None)
     entries[key] = value
-    entries.move_to_end(key)
     while len(entries) > KEPT:
-        entries.popitem(last=False)
+        del entries[next(iter(entries))]
 
 
 def lines() -> Lines:

@@ -47,10 +47,13 @@ class Commits:
 
     def _together(self, mine: _Waiting) -> Rows | None:
         """Commit what waits in one transaction; if that fails, each is tried by the thread that wants it."""
-        others = [waiting for waiting in self._drained() if waiting is not mine]
-        if not others:
+        group = [mine]
+        while self._queue:  # others may add to it, nobody else takes away
+            waiting = self._queue.popleft()
+            if waiting is not mine:
+                group.append(waiting)
+        if len(group) == 1:
             return None
-        group = [mine, *others]
         try:
             with transaction(self._writer(), "IMMEDIATE") as writer:
                 answers = [insert_all(writer, waiting.request) for waiting in group]
@@ -63,11 +66,6 @@ class Commits:
         for waiting, answer in zip(group, answers, strict=True):
             waiting.answer = answer
         return mine.answer
-
-    def _drained(self) -> Iterator[_Waiting]:
-        with contextlib.suppress(IndexError):
-            while True:
-                yield self._queue.popleft()
 
     def _alone(self, request: Append) -> Rows:
         try:
@@ -82,12 +80,10 @@ def insert_all(writer: sqlite3.Connection, request: Append) -> Rows:
     held = writer.execute(request.guard.sql, request.guard.params).fetchall()
     for change in request.changes if held else ():
         if isinstance(change, Change):
-            for row in change.rows:
-                writer.execute(change.sql, row)
+            writer.executemany(change.sql, change.rows)
             continue
         sql = change.sql if isinstance(change, Delete) else _insert_sql(change.table, change.columns, change.replace)
-        for row in change.rows:
-            writer.execute(sql, (held[0][0], *row))
+        writer.executemany(sql, [(held[0][0], *row) for row in change.rows])
     return held
 
 

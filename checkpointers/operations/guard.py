@@ -39,21 +39,20 @@ Changes = Sequence[Insert | Delete | Change]
 def recall(tools: Tools, memory: ThreadMemory, thread: str) -> Statements[Standing]:
     """Learn how a thread stands, unless this memory already knows."""
     if memory.standing is None:
-        found = yield from find_thread(tools, thread)
-        if found is None:
-            memory.key = tools.key(thread)
-            memory.vault, memory.new_key = tools.vaults.fresh(memory.key)
-            memory.standing = Standing(thread)
-        else:
-            meet(memory, found)
-    return memory.standing  # type: ignore[return-value]  # mypy does not see what meet() does
+        return meet(tools, memory, thread, (yield from find_thread(tools, thread)))
+    return memory.standing
 
 
-def meet(memory: ThreadMemory, found: Thread) -> None:
-    """Remember how a thread stands that was just read."""
+def meet(tools: Tools, memory: ThreadMemory, thread: str, found: Thread | None) -> Standing:
+    """Remember how a thread stands that was just read, or that there is none yet."""
+    if found is None:
+        memory.key, memory.standing = tools.key(thread), Standing(thread)
+        memory.vault, memory.new_key = tools.vaults.fresh(memory.key)
+        return memory.standing
     memory.key, memory.vault = found.key, found.vault
     memory.standing, memory.holder = found.standing, found.holder
     memory.counts.update(found.standing.counts)
+    return found.standing
 
 
 def entitled(tools: Tools, memory: ThreadMemory, thread: str, token: bytes | None) -> Statements[Standing]:

@@ -67,6 +67,8 @@ def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> State
     """Read the checkpoint that a place names, or the one its namespace stands at; a memory learns what it holds."""
     thread = yield from find_thread(tools, place.thread)
     if thread is None:
+        if memory is not None:
+            meet(tools, memory, place.thread, None)
         return None
     row = yield from checkpoint_row(thread, place)
     if row is None:
@@ -74,7 +76,7 @@ def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> State
     found = yield from load(tools, thread, [row])
     if memory is not None:
         memory.forget()
-        meet(memory, thread)
+        meet(tools, memory, place.thread, thread)
         learn(tools, memory, found[0].record, found[0].checkpoint["channel_values"])
     return found[0]
 

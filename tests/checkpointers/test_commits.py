@@ -113,16 +113,15 @@ def test_a_disk_that_fills_up_is_told_to_each(saver: SqliteSaver) -> None:
 def test_what_was_given_up_is_stored_by_its_own_thread(saver: SqliteSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever commits for all may be interrupted: it alone has not stored."""
     commits = saver.database._commits
-    truly, interrupted = commits._drained, list[int]()
+    truly, interrupted = commits._writer, list[int]()
 
     def interrupt() -> Any:
-        found = list(truly())
         if not interrupted:
             interrupted.append(1)
             raise KeyboardInterrupt
-        return iter(found)
+        return truly()
 
-    monkeypatch.setattr(commits, "_drained", interrupt)
+    monkeypatch.setattr(commits, "_writer", interrupt)
     with waiting(saver, *(lambda n=n: saver.database._answer(append(n)) for n in range(4))) as futures:
         pass
     ended = [type(future.exception()) for future in futures]
