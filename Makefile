@@ -10,7 +10,7 @@ WORKERS ?= 3
 # The tests start hundreds of processes; each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast lint types bench proofs crash clean
+.PHONY: demo test fast oldest lint types bench proofs crash clean
 
 demo: $(READY)
 	$(BIN)/graph-agent demo
@@ -21,6 +21,14 @@ test: $(READY)
 fast: $(READY)
 	@echo "without Postgres, and without what starts many processes or waits: make test has it all"
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --hypothesis-profile=fast $(PYTEST)
+
+# With the oldest versions that pyproject.toml says are enough, in an environment of their own.
+oldest: $(READY)
+	$(BIN)/python -m venv --clear $(VENV)/oldest
+	$(VENV)/oldest/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r constraints.txt
+	$(VENV)/oldest/bin/python -m pip install --quiet --disable-pip-version-check `$(BIN)/python -m tests.floors`
+	$(VENV)/oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(VENV)/oldest/bin/python -m pytest -n $(WORKERS) $(PYTEST)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -104,12 +104,6 @@ class Names:
         return sorted(set(texts).difference(self.keys))
 
 
-def names_in(record: Record) -> set[str]:
-    """Give every name that packing this record needs a key for."""
-    seen = record.seen.values()
-    return set().union(record.versions, record.refs, record.seen, *seen, record.updated or (), record.bases)
-
-
 def pack_record(record: Record, names: Names) -> bytes:
     """Pack what is not in columns of its own."""
     key = names.keys

@@ -122,10 +122,12 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint with its new elements, in one commit."""
-        return self._put(self._new_checkpoint(config, checkpoint, metadata, new_versions), session.lines())
+        lines = session.lines(config)
+        return self._put(self._new_checkpoint(lines, config, checkpoint, metadata, new_versions), lines)
 
     def _new_checkpoint(
         self,
+        lines: session.Lines,
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
@@ -138,7 +140,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
             get_serializable_checkpoint_metadata(config, metadata),
             new_versions,
             self._token(place.thread, config),
-            session.lines().of(self._slot(place.thread), place.id),
+            lines.of(self._slot(place.thread), place.id),
             self.on_conflict,
         )
 
@@ -271,7 +273,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Async `put`."""
-        new, lines = self._new_checkpoint(config, checkpoint, metadata, new_versions), session.lines()
+        lines = session.lines(config)
+        new = self._new_checkpoint(lines, config, checkpoint, metadata, new_versions)
         return await self.database.elsewhere(lambda: self._put(new, lines))
 
     async def aput_writes(

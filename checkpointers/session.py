@@ -75,9 +75,9 @@ def _keep(entries: dict[K, V], key: K, value: V) -> None:
         del entries[next(iter(entries))]
 
 
-def lines() -> Lines:
-    """Give what is known in this context."""
-    found = _lines.get(None)
+def lines(config: Mapping[str, Any] | None = None) -> Lines:
+    """Give what the run of a config knows, whichever task of a server asks it for its next step; else this context."""
+    found = (lines_of(config) if config else None) or _lines.get(None)
     if found is None:
         found = Lines()
         _lines.set(found)

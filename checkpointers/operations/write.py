@@ -31,7 +31,7 @@ from checkpointers.operations.common import (
 from checkpointers.operations.guard import ATTEMPTS, Growth, Head, append, entitled, too_busy
 from checkpointers.operations.rows import NewWrites, Rows, inserts, sealed_row, write_rows
 from checkpointers.operations.storing import Elements, finish, store_value
-from checkpointers.records import KNOWN_KEYS, Record, mark_of, names_in, pack_record
+from checkpointers.records import KNOWN_KEYS, Record, mark_of, pack_record
 from checkpointers.sealing import metadata_place
 from checkpointers.session import Line
 from checkpointers.standing import Standing
@@ -88,7 +88,7 @@ def _truthful(memory: ThreadMemory, statements: Statements[T]) -> Statements[T]:
 def _put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
 ) -> Statements[Stored]:
-    yield from _intern_writes(tools, writes)
+    yield from intern(tools.names, {*_names_of(new.checkpoint), *_channels_of(writes)})
     before = _Before()
     for attempt in range(ATTEMPTS):
         standing = yield from entitled(tools, memory, new.place.thread, new.token)
@@ -169,7 +169,7 @@ def _early(memory: ThreadMemory, new: NewCheckpoint, *, look: bool) -> Statement
 
 
 def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
-    yield from _intern_writes(tools, writes)
+    yield from intern(tools.names, _channels_of(writes))
     thread = writes[0].place.thread
     merge = False
     for _ in range(ATTEMPTS):
@@ -220,8 +220,15 @@ def _note(memory: ThreadMemory, writes: Sequence[NewWrites], written: Rows) -> N
         memory.written[slot].tally += written.tallies.get((key_of(slot[0]), key_of(slot[1])), 0)
 
 
-def _intern_writes(tools: Tools, writes: Sequence[NewWrites]) -> Statements[None]:
-    yield from intern(tools.names, (channel for new in writes for channel, _ in new.writes))
+def _channels_of(writes: Sequence[NewWrites]) -> set[str]:
+    return {channel for new in writes for channel, _ in new.writes}
+
+
+def _names_of(checkpoint: Mapping[str, Any]) -> set[str]:
+    """Give every name that storing a checkpoint needs a key for."""
+    seen = checkpoint.get("versions_seen", {})
+    channels = (checkpoint.get("channel_versions", {}), checkpoint.get("channel_values", {}), *seen.values())
+    return set(seen).union(*channels, checkpoint.get("updated_channels") or ())
 
 
 def _parent(tools: Tools, memory: ThreadMemory, place: Place) -> Statements[Record | None]:
@@ -258,7 +265,6 @@ def _record(
     )
     extra = {key: value for key, value in checkpoint.items() if key not in KNOWN_KEYS}
     record.extra = tools.codec.payload("(checkpoint)", extra) if extra else None
-    yield from intern(tools.names, [*names_in(record), *values])
     for channel in dict.fromkeys([*versions, *values]):
         inherited = parent.refs.get(channel) if parent else None
         unchanged = (

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ def test_what_was_given_up_is_stored_by_its_own_thread(saver: SqliteSaver, monke
 
 def test_a_lock_of_another_process_is_waited_for_once(tmp_path: Path) -> None:
     """All that wait are stored when it is free."""
-    with SqliteSaver.open(tmp_path / "b.db") as saver, sqlite3.connect(tmp_path / "b.db") as other:
+    with SqliteSaver.open(tmp_path / "b.db") as saver, closing(sqlite3.connect(tmp_path / "b.db")) as other:
         other.execute("BEGIN IMMEDIATE")
         with waiting(saver, *(lambda n=n: saver.database._answer(append(n)) for n in range(3))) as futures:
             other.execute("COMMIT")

@@ -297,3 +297,24 @@ def test_readers_do_not_wait_for_each_other(saver: Saver) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = [call.result(60) for call in [pool.submit(meeting.get_tuple, config()) for _ in range(4)]]
     assert [t.checkpoint["channel_values"] for t in found] == [{"x": 1}] * 4
+
+
+def test_a_stream_that_each_step_is_asked_of_by_another_task(url: str) -> None:
+    """Servers do so: each step has a context of its own, and what a task wrote may be stored late. It is one run all the same."""
+    run = object()
+
+    def of_the_run(at: dict[str, Any]) -> dict[str, Any]:
+        return {"configurable": {**at["configurable"], "__pregel_runtime": run}}
+
+    with reopen(url) as saver, reopen(url) as other:
+        first, second = contextvars.Context(), contextvars.Context()
+        at = of_the_run(config(checkpoint_ns=""))
+        first.run(saver.get_tuple, at)
+        begun = first.run(put, saver, {"x": 1}, after=at)
+        before = of_the_run(begun)
+        after = of_the_run(second.run(put, saver, {"x": 2}, after=before, version=2))
+        contextvars.Context().run(saver.put_writes, before, [("x", 3)], "late")
+        assert [value for *_, value in saver.get_tuple(begun).pending_writes] == [3]  # type: ignore[union-attr]
+        put(other, {"x": 4}, after=after, version=3)
+        with pytest.raises(HeadMovedError):
+            contextvars.Context().run(saver.put_writes, after, [("x", 5)], "overtaken")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,8 @@ def test_a_damaged_text_of_the_schema(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with SqliteSaver.open(path) as saver:
         loop(saver).invoke({"until": 1, "n": 0}, config())
-    with sqlite3.connect(path) as base:
+    with closing(sqlite3.connect(path)) as base, base:
         base.execute("PRAGMA journal_mode=DELETE")
-    base.close()
     raw = path.read_bytes()
     path.write_bytes(raw.replace(b"CREATE TABLE cp_threads", b"CREATE \xecABLE cp_threads"))
     with pytest.raises(NotADatabaseError, match=r"a\.db"):

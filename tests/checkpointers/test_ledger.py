@@ -9,6 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -599,7 +600,7 @@ def test_an_entry_that_its_id_does_not_find_is_not_claimed_again(tmp_path: Path)
     with SqliteSaver.open(tmp_path / "a.db") as saver:
         filled(saver, count=5)
         second, key = sorted((saver.vaults.fresh(1)[0].name(f"send {n}".encode()), f"send {n}") for n in range(5))[1]
-    with sqlite3.connect(tmp_path / "a.db") as base:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as base, base:
         base.execute("PRAGMA journal_mode=DELETE")
     raw, thread = (tmp_path / "a.db").read_bytes(), thread_key("t").to_bytes(8, "big")
     assert raw.count(thread + second) == 1
@@ -668,7 +669,7 @@ BACK_TO_2 = (
 def back_to_2(url: str) -> None:
     """Make a database what version 2 would have left."""
     if url.startswith("sqlite"):
-        with sqlite3.connect(url.removeprefix("sqlite:///")) as base:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as base, base:
             for statement in BACK_TO_2:
                 base.execute(statement)
         return
@@ -720,7 +721,7 @@ def test_a_real_database_of_version_2(tmp_path: Path) -> None:
     """A file with the tables of version 2 alone gets those of version 3."""
     path = tmp_path / "two.db"
     script = dict(migrations("sqlite"))[2]
-    with sqlite3.connect(path) as base:
+    with closing(sqlite3.connect(path)) as base, base:
         base.execute("CREATE TABLE cp_schema (version INTEGER PRIMARY KEY)")
         base.executescript(script)
         base.execute("INSERT INTO cp_schema VALUES (2)")

@@ -150,7 +150,7 @@ def test_bytes_grow_with_steps_not_with_their_square(saver: Saver) -> None:
     """Twice the steps take about twice the bytes."""
     sizes = []
     for until in (64, 128, 256, 512):  # where rows of elements are just joined
-        loop(saver).invoke({"until": until, "n": until // 2 if until > 64 else 0}, config())
+        loop(saver).invoke({"until": until, "n": until // 2 if until > 64 else 0}, config(), durability="sync")
         sizes.append(saver.threads()[0].bytes)
     assert sizes[3] - sizes[2] < 2.3 * (sizes[2] - sizes[1])
 

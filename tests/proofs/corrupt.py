@@ -226,7 +226,7 @@ def sqlite(count: int, seed: int) -> tuple[Count, Count]:
         with SqliteSaver.open(sound) as saver:
             build(saver)
             looks, oracle, names = looked_at(saver)
-        with sqlite3.connect(sound) as base:
+        with closing(sqlite3.connect(sound)) as base, base:
             base.execute("PRAGMA journal_mode=DELETE")
         in_rows, in_file = Count(), Count()
         for number in range(count):

@@ -18,7 +18,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -226,7 +226,7 @@ def prove(many: int, seed: int) -> Count:
             for thread in ("waiting", "nested"):  # they have a note each, of a lease that nobody gives back
                 saver.lease(thread, ttl=3_600).__enter__()._desk.heart._due.clear()
             looks, oracle, names = looked_at(saver)
-        with sqlite3.connect(sound) as base:
+        with closing(sqlite3.connect(sound)) as base, base:
             base.execute("PRAGMA journal_mode=DELETE")
         for _ in range(many):
             for left in ("-wal", "-shm"):
