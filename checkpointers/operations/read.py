@@ -165,8 +165,9 @@ def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[
             stacks[channel].add(number, body)
         except DAMAGE as error:
             name, shelf = tools.names.texts[channel], Shelf(stacks, recipes)
-            steps = (want.step for want in wanted if want.channel == name and _needs(shelf, channel, want.ref, number))
-            raise damaged(thread.name, f"element {number} of channel {name!r}", error, next(steps, None)) from error
+            needing = [one.step for one in wanted if one.channel == name and _needs(shelf, channel, one.ref, number)]
+            if needing:  # another one only lies between those that were asked for
+                raise damaged(thread.name, f"element {number} of channel {name!r}", error, needing[0]) from error
     return Shelf(stacks, recipes)
 
 

@@ -33,6 +33,7 @@ from checkpointers.operations.write import sealed_row
 from checkpointers.records import pack_record
 from checkpointers.statements import Statement, Statements
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
+from tests.checkpointers.test_storage import put
 from tests.checkpointers.wild import difference
 from tests.conftest import reopen
 
@@ -609,3 +610,17 @@ def test_async_twins(stock: Saver) -> None:
         await stock.adelete_thread("saved")
 
     asyncio.run(both())
+
+
+def test_damage_that_lies_between_is_in_nobodys_way(saver: Saver) -> None:
+    """Elements are read by ranges; one of another branch that is damaged there concerns that branch alone."""
+    entries = [f"entry {number} " * 12 for number in range(3)]
+    first = put(saver, {"x": entries[:1]})
+    other = put(saver, {"x": entries[:2]}, after=first, version=2)
+    branch = put(saver, {"x": [entries[0], entries[2]]}, after=first, version=2)
+    row = next(row for row in rows_of(saver, "cp_elements") if row["n"] == 1)
+    replace_row(saver, "cp_elements", row, row | {"body": bytes(row["body"])[:-2] + b"??"})
+    again = reopened(saver)
+    assert again.get_tuple(branch).checkpoint["channel_values"]["x"] == [entries[0], entries[2]]  # type: ignore[union-attr]
+    with pytest.raises(IntegrityError, match="t@2"):
+        again.get_tuple(other)

@@ -7,11 +7,12 @@ import json
 import multiprocessing as mp
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from checkpointers import LeaseLostError, ThreadBusyError, session
+from checkpointers import LeaseLostError, Saver, ThreadBusyError, session
 from checkpointers.lease import this_process
 from checkpointers.testing import FaultyDatabase, is_write, wait_until
 from graph_agent import Agent, Budget, Node, Run, tool
@@ -214,12 +215,33 @@ def test_holder_that_died_is_crashed(tmp_path: Path) -> None:
     agent.saver.close()
 
 
+def stop_between_commits(saver: Saver, pid: int) -> None:
+    """Stop a process where it holds no lock: an SQLite file that is locked by one that sleeps is so until that wakes."""
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(100):
+        if saver.database.dialect != "sqlite" or not locked(saver.database.place):
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+    raise AssertionError("it held the lock each time")
+
+
+def locked(path: str) -> bool:
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        return False
+
+
 @pytest.mark.slow
 def test_zombie(url: str, tmp_path: Path) -> None:
     """Stopped, replaced, and woken: nothing it writes lands, it starts no other tool, and its caller is told by whom."""
     agent, world = slow(url, str(tmp_path), "second"), World(str(tmp_path))
     with running(url, tmp_path) as process:
-        os.kill(process.pid, signal.SIGSTOP)
+        stop_between_commits(agent.saver, process.pid)
         assert agent.resume("t", if_busy="enqueue").status == "done"
         before, books = [(step.id, step.values) for step in agent.history("t")], agent.effects("t")
         world.did("enough")
