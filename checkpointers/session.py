@@ -5,6 +5,7 @@ word of the caller. What a run loaded is shared by all that runs in its context.
 
 Not so what parallel tasks wrote: that is stored from a callback of their futures, outside of every context. Such a call
 is known by its run: LangGraph hands the same object to all calls of one, and its first loads the thread in its context.
+Nor what a server asks for: it takes each step of a stream in a new task, whose context knows nothing of the one before.
 """
 
 from __future__ import annotations
