@@ -28,9 +28,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs somet
 
 
 LONG = {
-    "test_cli", "test_cli_errors", "test_cli_going_on", "test_cli_tail", "test_cli_terminal", "test_crashes", "test_demo",
-    "test_documents", "test_failures", "test_lease", "test_notebooks", "test_openai_server", "test_real_threads",
-    "test_server", "test_showing", "test_syscalls", "test_wheel",
+    "test_cli", "test_cli_errors", "test_cli_going_on", "test_cli_tail", "test_cli_terminal", "test_cli_verbs",
+    "test_crashes", "test_demo", "test_documents", "test_failures", "test_lease", "test_notebooks", "test_openai_server",
+    "test_real_threads", "test_server", "test_showing", "test_syscalls", "test_wheel",
 }  # fmt: skip
 
 
