@@ -19,7 +19,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)
 
 fast: $(READY)
-	@echo "without Postgres, and without what starts many processes or waits: make test has it all"
+	@echo "without Postgres, and without what starts many processes, waits or takes long: make test has it all"
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --hypothesis-profile=fast $(PYTEST)
 
 # With the oldest versions that pyproject.toml says are enough, in an environment of their own.

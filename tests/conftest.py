@@ -36,7 +36,7 @@ LONG = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out of `make fast` what starts processes or servers by the dozen, or waits, and Postgres, a database a test."""
+    """Leave out of `make fast`, beside what is marked, Postgres and the modules that start processes, wait or take long."""
     for item in items:
         with_postgres = "postgres_server" in item.fixturenames or "postgres" in item.name.partition("[")[2]
         if with_postgres or item.path.stem in LONG:

@@ -88,7 +88,7 @@ def _truthful(memory: ThreadMemory, statements: Statements[T]) -> Statements[T]:
 def _put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
 ) -> Statements[Stored]:
-    yield from intern(tools.names, {*_names_of(new.checkpoint), *_channels_of(writes)})
+    yield from intern(tools.names, _names_of(new.checkpoint) | _channels_of(writes))
     before = _Before()
     for attempt in range(ATTEMPTS):
         standing = yield from entitled(tools, memory, new.place.thread, new.token)

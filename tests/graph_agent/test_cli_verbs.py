@@ -170,7 +170,6 @@ def test_blame_and_bisect(home: Home, saver: SqliteSaver) -> None:
     assert home("bisect", "ada", "! grep -q 'sent to ada'", "--fails")["number"] == first.number
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "said"),
     [("no-such-command", "not found"), ("./app.txt", "denied"), ("kill -9 $$", "-9"), ("exit 200", "200")],
@@ -308,7 +307,6 @@ def test_every_command_that_says_something_says_it_as_json() -> None:
     assert {name_of(one) for one in every if "as_json" not in inspect.signature(one).parameters} == {"export", "demo"}
 
 
-@pytest.mark.slow
 def test_handing_on(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path) -> None:
     """Exports are what the method gives, in a file for its owner alone; an import gives the same states."""
     history = History(saver, "ada")
@@ -335,7 +333,6 @@ def test_handing_on(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path
     assert shell("import", "nowhere.json")[0] == 3
 
 
-@pytest.mark.slow
 def test_a_file_that_is_written_over(home: Home, saver: SqliteSaver, shell: Shell, tmp_path: Path) -> None:
     """It is for its owner alone whatever lay beside it, follows no link, and leaves nothing where it cannot be."""
     folder = tmp_path / "out"
@@ -409,7 +406,6 @@ def agent():
 """
 
 
-@pytest.mark.slow
 def test_reviews(shell: Shell, tmp_path: Path) -> None:
     """They are listed from the database alone, also half answered, and answered one by one."""
     (tmp_path / "cli_app.py").write_text(APPROVED)

@@ -214,7 +214,6 @@ def things(url: str, clock: FrozenClock) -> Iterator[dict[str, Any]]:
     agent.saver.close()
 
 
-@pytest.mark.slow
 def test_nothing_wicked_runs_or_garbles(things: Mapping[str, Any]) -> None:
     """Whatever a model, a tool or a person says: it is text in HTML, on a console and in a repr."""
     for name, thing in things.items():
@@ -323,7 +322,6 @@ def test_the_picture_is_what_happened(things: Mapping[str, Any]) -> None:
     assert {"input", "node", "tool", "review", "failure"} <= {mark.kind for mark in drawn.values()}
 
 
-@pytest.mark.slow
 def test_a_plot_has_the_tokens_and_bytes_of_each_step(things: Mapping[str, Any]) -> None:
     """What is new costs bytes, what is not does not; without matplotlib the error says what to install."""
     timeline = things["timeline"]
