@@ -15,6 +15,7 @@ from checkpointers.threads import StepInfo
 
 SENDS: Final = "__pregel_tasks"
 _BUMPS: Final = "__snapshot_bumps__"
+_BY_COMMAND: Final = str(UUID(int=0))
 _NOBODY: Final = ("__input__", "__interrupt__", _BUMPS)
 
 
@@ -31,8 +32,13 @@ def nodes_of(step: StepInfo, parent: StepInfo | None, sends: Sequence[str]) -> t
 
 def _only_bumped(name: str, read: Mapping[str, Any], before: Mapping[str, Any], marks: Mapping[str, Any]) -> bool:
     """Tell whether LangGraph moved these versions itself, to store a snapshot; the node did not run."""
-    moved = [channel for channel, version in read.items() if before.get(channel) != version]
-    return bool(moved) and all(marks.get(f"{name}|{channel}") == read[channel] for channel in moved)
+    moved = {channel for channel, version in read.items() if before.get(channel) != version}
+    return bool(moved) and not moved & _read(name, read, marks)
+
+
+def _read(name: str, read: Mapping[str, Any], marks: Mapping[str, Any]) -> set[str]:
+    """Name the channels that a node has read itself: LangGraph marks those that it only moved for a snapshot."""
+    return {channel for channel, version in read.items() if marks.get(f"{name}|{channel}") != version}
 
 
 def has_sends(step: StepInfo, parent: StepInfo | None) -> bool:
@@ -61,15 +67,17 @@ def writers(
     """Pick the nodes that these tasks of the parent belong to; all of the nodes if an id is of another making."""
     names = {_task_id(parent, name, "__pregel_pull", *_triggers(step, name)): name for name in nodes}
     names |= {_task_id(parent, name, "__pregel_push", str(index)): name for index, name in enumerate(sends)}
-    if not tasks or any(task not in names for task in tasks):
+    own = set(tasks) - {_BY_COMMAND}
+    if not own <= names.keys():
         return tuple(nodes)
-    return tuple(sorted({names[task] for task in tasks}))
+    return tuple(sorted({names[task] for task in own})) or tuple(nodes)
 
 
 def _triggers(step: StepInfo, name: str) -> list[str]:
     joins = {channel for channel in step.versions if channel.startswith("join:") and channel.endswith(f":{name}")}
     own = {f"branch:to:{name}"} if name != "__start__" else set()
-    return sorted({*step.seen.get(name, ()), *joins, *own})
+    read = _read(name, step.seen.get(name, {}), step.seen.get(_BUMPS) or {})
+    return sorted({*read, *joins, *own})
 
 
 def _task_id(parent: StepInfo, name: str, *kind: str) -> str:

@@ -38,6 +38,7 @@ CheckpointerError
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from checkpointers.effects import Entry
 
 LONGEST_PATH = 120
+#: What opening a row raises that is not as it was written.
+DAMAGE: Final = (ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error)
 
 
 NO_TABLES: Final = "it has no tables of this library"

@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool
 
 from checkpointers.official import Threaded
-from checkpointers.postgres_server import READS
+from checkpointers.postgres_server import READS, close_with
 
 SETUP_LOCK: Final = 0x6C67_6F66
 PAUSE: Final = 0.05
@@ -33,6 +33,7 @@ class OfficialPostgres(Threaded, PostgresSaver):
         )
         try:
             saver = cls(pool, **options)
+            close_with(saver, pool)
             if read_only:
                 return saver
             with pool.connection() as connection:

@@ -37,7 +37,7 @@ class PostgresSaver(Saver):
         )
         if database.unbound:
             warnings.warn(TenancyWarning(database.unbound), stacklevel=2)
-        return cls(database, **options)
+        return cls._on(database, **options)
 
     @classmethod
     def from_conn_string(cls, conn_string: str, *, pipeline: bool = False, **options: Any) -> PostgresSaver:

@@ -98,6 +98,7 @@ class PostgresDatabase(Database):
             open=False,
             name="checkpointers",
         )
+        close_with(self, self._pool)
         try:
             with self._told():
                 self._pool.open(wait=True, timeout=timeout)
@@ -282,6 +283,19 @@ class PostgresDatabase(Database):
             yield
         except (self._psycopg.Error, OSError) as error:
             raise _story(self.place, error) from error
+
+
+def close_with(owner: object, pool: psycopg_pool.ConnectionPool[Any]) -> None:
+    """Close a pool when its owner goes that forgot to.
+
+    Whoever collects garbage does it, and that may be one of the pool's own threads, which cannot wait for itself.
+    """
+
+    def let_go() -> None:
+        with contextlib.suppress(RuntimeError):
+            pool.close()
+
+    weakref.finalize(owner, let_go).atexit = False
 
 
 def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:

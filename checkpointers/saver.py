@@ -72,6 +72,15 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self._groups = Groups()
         self._desk = Desk(database, self._memory, self._tools)
 
+    @classmethod
+    def _on(cls, database: Database, **options: Unpack[Options]) -> Self:
+        """Use a database that was opened for this; it is closed again if the options are refused."""
+        try:
+            return cls(database, **options)
+        except BaseException:
+            database.close()
+            raise
+
     # The contract of LangGraph.
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

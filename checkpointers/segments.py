@@ -14,6 +14,7 @@ from typing import Final
 import ormsgpack
 
 from checkpointers.compression import squeeze, unsqueeze
+from checkpointers.errors import DAMAGE
 
 SEAL: Final = 64
 Opener = Callable[[int, bytes], bytes]
@@ -36,7 +37,12 @@ def seal(payloads: Sequence[bytes]) -> bytes:
 
 
 class MissingElementError(KeyError):
-    """An element that is not among those that were read."""
+    """An element that is not among those that were read; `damage` is why its row could not be opened."""
+
+    def __init__(self, number: int, damage: Exception | None = None) -> None:
+        """Name the element."""
+        super().__init__(number)
+        self.number, self.damage = number, damage
 
 
 class Segment:
@@ -79,13 +85,14 @@ class Segment:
 class Stack:
     """The elements of one channel that were read, single and sealed."""
 
-    __slots__ = ("_open", "_raw", "_segments")
+    __slots__ = ("_damage", "_open", "_raw", "_segments")
 
     def __init__(self, opener: Opener | None = None) -> None:
         """Start empty; every row is opened before it is looked into."""
         self._open = opener
         self._raw: dict[int, bytes] = {}
         self._segments: dict[int, Segment] = {}
+        self._damage: dict[int, Exception] = {}
 
     def add(self, number: int, body: bytes) -> None:
         """Add a row as stored."""
@@ -95,13 +102,20 @@ class Stack:
         else:
             self._raw[number] = raw
 
+    def take(self, number: int, body: bytes) -> None:
+        """Add a row that may lie beside those that are needed: its damage is told to who asks for what it holds."""
+        try:
+            self.add(number, body)
+        except DAMAGE as error:
+            self._damage[number] = error
+
     def payload(self, number: int) -> bytes:
         """Give one element; raises `MissingElementError` if it is not stored."""
         raw = self._raw.get(number)
         if raw is None and (segment := self._segments.get(start_of(number))) is not None:
             raw = segment.payload(number % SEAL)
         if not raw:
-            raise MissingElementError(number)
+            raise MissingElementError(number, self._damage.get(number) or self._damage.get(start_of(number)))
         return raw
 
     def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, bytes] | None:

@@ -33,6 +33,6 @@ class SqliteSaver(Saver):
         failure may then undo the last commits, a crash of the process still loses nothing. `Options` has the rest.
         """
         database = SqliteDatabase(path, timeout=timeout, synchronous=synchronous, read_only=read_only)
-        return cls(database, **options)
+        return cls._on(database, **options)
 
     from_conn_string = open  # noqa: A003  the official savers' name for it

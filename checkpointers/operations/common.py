@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from checkpointers.codec import Codec, unpacked_dict
-from checkpointers.errors import IncompleteRecordError, IntegrityError
+from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError
 from checkpointers.keys import decoded, digest, encoded, key_of, text_of, thread_key
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
 from checkpointers.sealing import checkpoint_place, metadata_place, name_seal, write_place
+from checkpointers.segments import MissingElementError
 from checkpointers.standing import STANDING_COLUMNS, Holder, Thread, holder_of, unpack_standing
 from checkpointers.statements import Many, Row, Statement, Statements
 from checkpointers.tally import rows_in
@@ -19,7 +19,6 @@ from checkpointers.vaults import Vaults
 
 T = TypeVar("T")
 ROOT: Final = ""
-DAMAGE: Final = (ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error)
 CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
 NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
@@ -102,6 +101,13 @@ class checked:  # noqa: N801  it stands in a `with`; and as a generator it would
 def damaged(thread: str, what: str, error: Exception, step: int | None = None) -> IntegrityError:
     """Say which row is not what was written."""
     return IntegrityError(thread, step, f"{what}: {error}")
+
+
+def absent(error: MissingElementError, *, thread: str, step: int | None, channel: str) -> IntegrityError:
+    """Say what a value cannot be put together without: an element that is not stored, or not as it was written."""
+    if error.damage is None:
+        return IncompleteRecordError(thread=thread, step=step, channel=channel)
+    return damaged(thread, f"element {error.number} of channel {channel!r}", error.damage, step)
 
 
 def find_thread(tools: Tools, name: str) -> Statements[Thread | None]:

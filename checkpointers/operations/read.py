@@ -13,7 +13,6 @@ from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
-    DAMAGE,
     NS,
     ROOT,
     SELECT_CHECKPOINT,
@@ -22,8 +21,8 @@ from checkpointers.operations.common import (
     STEP,
     Place,
     Tools,
+    absent,
     checkpoint_row,
-    damaged,
     find_thread,
     records_of,
     see_all_writes,
@@ -161,20 +160,8 @@ def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[
     rows = (yield Many(SELECT_ELEMENTS, params)) if params else ()
     for channel, number, body in rows:
         see_asked(thread, channel in stacks, asked=True)
-        try:
-            stacks[channel].add(number, body)
-        except DAMAGE as error:
-            name, shelf = tools.names.texts[channel], Shelf(stacks, recipes)
-            needing = [one.step for one in wanted if one.channel == name and _needs(shelf, channel, one.ref, number)]
-            if needing:  # another one only lies between those that were asked for
-                raise damaged(thread.name, f"element {number} of channel {name!r}", error, needing[0]) from error
+        stacks[channel].take(number, body)
     return Shelf(stacks, recipes)
-
-
-def _needs(shelf: Shelf, channel: int, ref: Ref, number: int) -> bool:
-    """Tell whether a reference has an element of the row that stands under this number."""
-    told = shelf.recipes[channel, tuple(ref)] if is_recipe(ref) else ref
-    return any(number in (start_of(first), first) or first <= number < first + count for first, count in spans(told))
 
 
 def made(
@@ -218,7 +205,7 @@ def join(tools: Tools, want: Wanted, shelf: Shelf) -> Any:
     try:
         return tools.codec.join(ref, shelf.stacks.get(key, NOTHING))
     except MissingElementError as error:
-        raise IncompleteRecordError(thread=want.thread, step=want.step, channel=want.channel) from error
+        raise absent(error, thread=want.thread, step=want.step, channel=want.channel) from error
     except StrictReadingError as error:
         error.where = f"channel {want.channel!r} of {where(want.thread, want.step)}"
         raise

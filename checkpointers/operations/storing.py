@@ -28,9 +28,9 @@ from checkpointers.codec import (
     spans,
 )
 from checkpointers.compression import squeeze, unsqueeze
-from checkpointers.errors import IncompleteRecordError, UnstorableValueError
+from checkpointers.errors import UnstorableValueError
 from checkpointers.memory import Imprint, Known, Recipe, Slot, ThreadMemory
-from checkpointers.operations.common import SELECT_ELEMENTS, Tools, checked
+from checkpointers.operations.common import SELECT_ELEMENTS, Tools, absent, checked
 from checkpointers.records import Record
 from checkpointers.sealing import element_place
 from checkpointers.segments import SEAL, MissingElementError, Stack, seal, start_of
@@ -187,9 +187,8 @@ def _recognize(
         return
     stack = memory.as_thread().stack(key)
     rows = yield Many(SELECT_ELEMENTS, [(memory.key, key, start_of(a), b) for a, b in ranges])
-    with checked(memory.name, f"an element of channel {channel!r}"):
-        for _, number, body in rows:
-            stack.add(number, body)
+    for _, number, body in rows:
+        stack.take(number, body)
     stored = {payload: number for number, payload in stack.items()}
     for index in strange:
         number = stored.get(tools.codec.payload(channel, parts.chunks[index]))
@@ -225,16 +224,15 @@ def resolved(of: Thread, wanted: set[tuple[int, Any]]) -> Statements[dict[tuple[
     params = [(of.key, key, start_of(number), number) for key, number in ranges]
     stacks: dict[int, Stack] = {}
     rows = yield Many(SELECT_ELEMENTS, params)
-    with checked(of.name, "a recipe"):
-        for channel, number, body in rows:
-            if channel not in stacks:
-                stacks[channel] = of.stack(channel)
-            stacks[channel].add(number, body)
+    for channel, number, body in rows:
+        if channel not in stacks:
+            stacks[channel] = of.stack(channel)
+        stacks[channel].take(number, body)
     try:
         with checked(of.name, "a recipe"):
             return {(key, ref): resolve(ref, stacks.get(recipes_of(key), Stack())) for key, ref in wanted}
     except MissingElementError as error:
-        raise IncompleteRecordError(thread=of.name, step=None, channel="(recipes)") from error
+        raise absent(error, thread=of.name, step=None, channel="(recipes)") from error
 
 
 def _worth_reading(memory: ThreadMemory, key: int, parts: Parts, parent: Ref | None) -> list[tuple[int, int]]:

@@ -104,9 +104,14 @@ def saver(db: str) -> Any:
     url = existing(db)
     known = {"read_only": True} if url.startswith((*OURS, "langgraph+")) else {}
     found: Any = open_saver(url, **known, **({"timeout": PATIENCE} if is_ours(db) else {}))
-    if hasattr(found, "close"):
-        AT_THE_END.callback(found.close)
+    _leave(found)
     return found
+
+
+def _leave(saver: Any) -> None:
+    """Let a saver be closed when the command ends."""
+    if hasattr(saver, "close"):
+        AT_THE_END.callback(saver.close)
 
 
 def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
@@ -116,6 +121,7 @@ def ours(db: str, *, write: bool = True, create: bool = False) -> Saver:
     own: dict[str, Any] = {"read_only": not write, "timeout": PATIENCE} if is_ours(db) else {}
     found = open_saver(database(db) if create else existing(db), **own)
     if not isinstance(found, Saver):
+        _leave(found)
         raise _of_others(db)
     return found
 

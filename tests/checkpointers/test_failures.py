@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import sqlite3
@@ -18,9 +19,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
+from psycopg_pool.pool import MaintenanceTask
 
 from checkpointers import (
     BusyError,
+    CheckpointerError,
     DiskFullError,
     IncompleteRecordError,
     Keep,
@@ -32,8 +36,11 @@ from checkpointers import (
     SqliteSaver,
     StorageError,
     UnreachableError,
+    open_saver,
 )
 from checkpointers.keys import thread_key
+from checkpointers.postgres_server import PostgresDatabase
+from checkpointers.sqlite_file import SqliteDatabase
 from checkpointers.testing import FaultyDatabase, LocalPostgres, is_write, no_fault
 from tests.checkpointers.graphs import DeltaState, State, config, loop
 from tests.checkpointers.test_storage import put, values
@@ -133,6 +140,42 @@ def test_a_missing_folder_and_a_closed_saver_are_said(tmp_path: Path) -> None:
     saver.close()
     with pytest.raises(StorageError, match="closed"):
         saver.get_tuple(config())
+
+
+class Dropping(MaintenanceTask):
+    """Lets go of something on a thread of the pool, as the garbage collector may."""
+
+    def __init__(self, pool: ConnectionPool[Any], held: list[Any]) -> None:
+        super().__init__(pool)
+        self.held, self.done = held, threading.Event()
+
+    def _run(self, pool: ConnectionPool[Any]) -> None:
+        self.held.clear()
+        gc.collect()
+        self.done.set()
+
+
+@pytest.mark.parametrize("scheme", ["", "langgraph+"])
+def test_a_forgotten_saver_closes_its_pool(postgres_url: str, scheme: str) -> None:
+    """Whichever thread comes to collect it, one of the pool's own among them, nothing is raised where nobody hears it."""
+    held: Any = [open_saver(scheme + postgres_url)]
+    pool = held[0].conn if scheme else held[0].database._pool
+    task = Dropping(pool, held)
+    pool.run_task(task)
+    assert task.done.wait(10)
+    assert pool.closed
+
+
+@pytest.mark.parametrize("options", [{"readable": ("a",)}, {"nonsense": 1}])
+def test_what_is_opened_for_refused_options_is_closed(url: str, options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection is left to the garbage collector."""
+    kind = SqliteDatabase if url.startswith("sqlite") else PostgresDatabase
+    opened: list[Any] = []
+    begin = kind.__init__
+    monkeypatch.setattr(kind, "__init__", lambda self, *a, **k: opened.append(self) or begin(self, *a, **k))
+    with pytest.raises(CheckpointerError):
+        open_saver(url, **options)
+    assert [one._closed if kind is SqliteDatabase else one._pool.closed for one in opened] == [True]
 
 
 def test_closing_waits_for_no_reader_and_takes_nothing_from_it(tmp_path: Path) -> None:

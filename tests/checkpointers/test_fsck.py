@@ -612,15 +612,35 @@ def test_async_twins(stock: Saver) -> None:
     asyncio.run(both())
 
 
-def test_damage_that_lies_between_is_in_nobodys_way(saver: Saver) -> None:
-    """Elements are read by ranges; one of another branch that is damaged there concerns that branch alone."""
-    entries = [f"entry {number} " * 12 for number in range(3)]
-    first = put(saver, {"x": entries[:1]})
-    other = put(saver, {"x": entries[:2]}, after=first, version=2)
-    branch = put(saver, {"x": [entries[0], entries[2]]}, after=first, version=2)
-    row = next(row for row in rows_of(saver, "cp_elements") if row["n"] == 1)
+@pytest.mark.parametrize("damage", [0, 1])
+def test_damage_that_lies_beside_is_in_nobodys_way(saver: Saver, damage: int) -> None:
+    """Elements are read by ranges; one that is damaged there concerns those alone that need it, and fsck agrees."""
+    entries = [f"entry {number} " * 12 for number in range(4)]
+    places = {1: put(saver, {"x": entries[:2]})}
+    places[2] = put(saver, {"x": entries[:3]}, after=places[1], version=2)
+    places[3] = put(saver, {"x": [entries[1 - damage], entries[3]]}, after=places[1], version=2)
+    row = next(row for row in rows_of(saver, "cp_elements") if row["n"] == damage)
     replace_row(saver, "cp_elements", row, row | {"body": bytes(row["body"])[:-2] + b"??"})
     again = reopened(saver)
-    assert again.get_tuple(branch).checkpoint["channel_values"]["x"] == [entries[0], entries[2]]  # type: ignore[union-attr]
-    with pytest.raises(IntegrityError, match="t@2"):
-        again.get_tuple(other)
+    assert again.get_tuple(places[3]).checkpoint["channel_values"]["x"] == [entries[1 - damage], entries[3]]  # type: ignore[union-attr]
+    for step in (1, 2):
+        with pytest.raises(IntegrityError, match=f"t@{step}: element {damage} of channel 'x'"):
+            again.get_tuple(places[step])
+    assert {found.sound for found in again.fsck()} == {3}
+    after = put(again, {"x": [entries[1 - damage], entries[3], "more"]}, after=places[3], version=3)
+    assert again.get_tuple(after).checkpoint["channel_values"]["x"][-1] == "more"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("damage", [0, 1])
+def test_a_damaged_recipe_is_in_nobodys_way(saver: Saver, damage: int) -> None:
+    """So it is with what says where the elements of a value lie."""
+    entries = [f"entry {number} " * 12 for number in range(80)]
+    first = put(saver, {"x": entries})
+    halves = [entries[::2], entries[1::2]]
+    places = [put(reopened(saver), {"x": half}, after=first, version=2) for half in halves]  # each a recipe of its own
+    row = next(row for row in rows_of(saver, "cp_elements") if row["channel"] < 0 and row["n"] == damage)
+    replace_row(saver, "cp_elements", row, row | {"body": bytes(row["body"])[:-2] + b"??"})
+    again = reopened(saver)
+    assert again.get_tuple(places[1 - damage]).checkpoint["channel_values"]["x"] == halves[1 - damage]  # type: ignore[union-attr]
+    with pytest.raises(IntegrityError, match=rf"element {damage} of channel '\(recipes\)'"):
+        again.get_tuple(places[damage])

@@ -18,7 +18,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import StateGraph
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from checkpointers import (
     AsyncSaverError,
@@ -123,6 +123,36 @@ def test_pulled_nodes_side_by_side(any_saver: Any) -> None:
     assert [history.blame(path)[0].nodes for path in ("log", "n", "answers", "static")] == [
         ("a",), ("b",), ("both",), ("other",),
     ]  # fmt: skip
+
+
+def two_at_once(saver: Any, schema: type) -> Any:
+    builder = StateGraph(schema)
+    builder.add_node("begin", lambda s: {"until": s.get("until", -1) + 1})
+    builder.add_node("a", lambda s: {"log": ["a"]} if s["until"] else {})
+    builder.add_node("b", lambda s: {"n": interrupt("n?") if s.get("answers") == ["ask"] else 7})
+    for source, target in (("__start__", "begin"), ("begin", "a"), ("begin", "b")):
+        builder.add_edge(source, target)
+    return builder.compile(checkpointer=saver)
+
+
+def test_writers_after_a_fork_of_a_delta(any_saver: Any) -> None:
+    """A fork of a step after which a DeltaChannel was first written stores it empty, as read by every node that ran."""
+    app = two_at_once(any_saver, DeltaState)
+    for _ in range(2):
+        app.invoke({"n": 0}, config())
+    place = app.update_state(History(any_saver, "t")[7].config, {"until": 2}, as_node="begin")
+    app.invoke(None, place)
+    made = History(any_saver, "t")[-1]
+    assert (made.nodes, made.writers("log"), made.writers("n")) == (("a", "b"), ("a",), ("b",))
+
+
+def test_what_came_with_an_answer_is_no_nodes(any_saver: Any) -> None:
+    """An update that comes with `Command` is stored beside the writes of the nodes that go on."""
+    app = two_at_once(any_saver, State)
+    app.invoke({"answers": ["ask"], "until": 0}, config())
+    app.invoke(Command(resume=8, update={"log": ["by hand"]}), config())
+    made = History(any_saver, "t")[-1]
+    assert (made.nodes, made.writers("log"), made.writers("n")) == (("a", "b"), ("a",), ("b",))
 
 
 def test_failures_are_told(any_saver: Any) -> None:

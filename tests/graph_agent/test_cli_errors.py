@@ -11,13 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import psycopg
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver as OfficialPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver as OfficialSqliteSaver
 
-from checkpointers import Saver, SqliteSaver
+from checkpointers import Saver, SqliteSaver, open_saver
+from checkpointers.official import OfficialSqlite
+from checkpointers.official_postgres import OfficialPostgres
 from checkpointers.places import shown
 from tests.checkpointers.graphs import config, loop
 from tests.conftest import reopen
@@ -88,6 +91,19 @@ def test_a_database_of_the_official_saver(shell: Shell, backend: str, url: str, 
     assert {name: seen for name, seen in _print(tmp_path).items() if "-" not in name} == {
         name: seen for name, seen in before.items() if "-" not in name
     }
+
+
+def test_a_saver_that_is_refused_is_closed(
+    shell: Shell, backend: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that cannot work on a database of others leaves no connection to it open."""
+    kind = OfficialSqlite if backend == "sqlite" else OfficialPostgres
+    open_saver(f"langgraph+{url}").close()
+    closed: list[Any] = []
+    close = kind.close
+    monkeypatch.setattr(kind, "close", lambda saver: closed.append(saver) or close(saver))
+    assert shell("delete", "t", "--db", f"langgraph+{url}")[0] == 1
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize(
