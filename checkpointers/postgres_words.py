@@ -17,6 +17,7 @@ TYPES: Final = {
     "number": "int4", "revision": "int4", "hash": "bytea",
 }  # fmt: skip
 _CONFLICT: Final = re.compile(r"(INSERT INTO (cp_\w+)(?:(?!INSERT INTO).)*?) ON CONFLICT \([^)]*\)", re.DOTALL)
+_NAMES: Final = re.compile(r"(INSERT INTO cp_names \([^)]*\)) VALUES")
 _OURS: Final = re.compile(r"(?<!INDEX )(?<!CONSTRAINT )\bcp_")
 PRIMARY_KEYS: Final = {
     "cp_checkpoints": "thread, ns, step",
@@ -32,6 +33,7 @@ def in_schema(sql: str, schema: str, *, filtered: bool = False) -> str:
     sql = own_rows(sql) if filtered else sql
     sql = sql.replace("cp_clock()", CLOCK)
     sql = re.sub(r"instr\((\w+), \?\)", r"position(?::bytea in \1)", sql)
+    sql = _NAMES.sub(r"\1 OVERRIDING SYSTEM VALUE VALUES", sql)
     sql = _CONFLICT.sub(r"\1 ON CONFLICT ON CONSTRAINT \2_pkey", sql)
     return _OURS.sub(f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s"))
 

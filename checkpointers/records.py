@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from itertools import count as following
+from itertools import islice
 from typing import Any, Final
 
 from checkpointers.codec import Ref, as_a, as_ref, packed, unpacked
@@ -92,12 +94,19 @@ class Names:
         """Start with nothing known; operations learn what they need."""
         self.keys: dict[str, int] = {}
         self.texts: dict[int, str] = {}
+        self.highest = 0
+        self.spoilt: set[int] = set()  # keys of rows that cannot be read
 
     def learn(self, rows: Iterable[tuple[int, str]]) -> None:
         """Remember names that are stored."""
         for key, text in rows:
             self.texts[key] = text
             self.keys[text] = key
+            self.highest = max(self.highest, key)
+
+    def free(self, count: int) -> list[int]:
+        """Give so many keys that no stored name has, as far as is known here."""
+        return list(islice((key for key in following(self.highest + 1) if key not in self.spoilt), count))
 
     def missing(self, texts: Iterable[str]) -> list[str]:
         """Give the names that have no key yet as far as is known here."""

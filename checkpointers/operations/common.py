@@ -36,7 +36,9 @@ SELECT_THREAD: Final = (
     " FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread LEFT JOIN cp_leases l ON l.thread = t.thread"
 )
 _KEY: Final = 1 + len(STANDING_COLUMNS)
-SELECT_NAMES: Final = "SELECT name_key, name, digest, seal FROM cp_names"
+NAME_COLUMNS: Final = "name_key, name, digest, seal"
+NAMES_AT_A_TIME: Final = 500
+SELECT_NAMES: Final = f"SELECT {NAME_COLUMNS} FROM cp_names"
 CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements", "cp_effects", "cp_bodies")
 
 
@@ -164,31 +166,39 @@ def is_shredded(row: Row) -> bool:
 
 
 def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
-    """Make sure that each of these names has a key."""
+    """Make sure that each of these names has a key: the next that is free, unless somebody else was quicker."""
     missing = names.missing(texts)
-    if missing:
-        rows = [(digest(text), encoded(text)) for text in missing]
-        yield Many("INSERT INTO cp_names (digest, name) VALUES (?, ?) ON CONFLICT DO NOTHING", rows, writes=True)
-        yield from learn_names(names, seal=True)
-        if lost := names.missing(missing):
-            raise IntegrityError("", None, f"the row of the name {lost[0]!r} is not what was written")
+    if missing and not names.highest:
+        yield from learn_names(names)
+        missing = names.missing(missing)
+    while missing:
+        keys = names.free(NAMES_AT_A_TIME)
+        new = [(key, text, encoded(text)) for key, text in zip(keys, missing, strict=False)]
+        sql = f"INSERT INTO cp_names ({NAME_COLUMNS}) VALUES {', '.join(['(?, ?, ?, ?)'] * len(new))}"
+        values = [value for key, text, raw in new for value in (key, raw, digest(text), name_seal(key, raw))]
+        taken = yield Many(f"{sql} ON CONFLICT DO NOTHING RETURNING name_key", [values], writes=True)
+        if len(taken) == len(new):
+            names.learn((key, text) for key, text, _ in new)
+        else:
+            yield from learn_names(names)
+        missing = names.missing(missing)
+        if missing and names.free(1) == keys[:1]:
+            raise IntegrityError("", None, f"the row of the name {missing[0]!r} is not what was written")
 
 
-def learn_names(names: Names, *, seal: bool = False) -> Statements[None]:
-    """Learn all names that are stored, and seal those that are new."""
+def learn_names(names: Names) -> Statements[None]:
+    """Learn all names that are stored."""
     rows = yield Statement(SELECT_NAMES)
     sound = [row for row in rows if name_is_sound(row)]
-    fresh = [(name_seal(key, raw), key) for key, raw, _, sealed in sound if sealed is None]
-    if fresh and seal:
-        yield Many("UPDATE cp_names SET seal = ? WHERE name_key = ?", fresh, writes=True)
-    names.learn((key, decoded(raw)) for key, raw, *_ in sound)
+    names.learn((row[0], decoded(row[1])) for row in sound)
+    names.spoilt = {row[0] for row in rows} - {row[0] for row in sound}
 
 
 def name_is_sound(row: Row) -> bool:
     """Tell whether a row of names is what was written; threads that have no use for it do not mind."""
     try:
         key, name, print_, sealed = row
-        return digest(decoded(name)) == print_ and sealed in (None, name_seal(key, name))
+        return digest(decoded(name)) == print_ and sealed == name_seal(key, name)
     except DAMAGE:
         return False
 
