@@ -10,7 +10,7 @@ import pytest
 from checkpointers import IntegrityError, Saver
 from checkpointers.statements import Append, Many, Request
 from tests.checkpointers.graphs import config
-from tests.checkpointers.test_fsck import ask, replace_row, reopened, rows_of
+from tests.checkpointers.test_fsck import ask, reopened, replace_row, rows_of
 from tests.checkpointers.test_storage import put, values
 from tests.conftest import reopen
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import faulthandler
 import json
 import os
 import signal
@@ -24,6 +26,8 @@ from tests.checkpointers.graphs import config
 TABLES = (
     "cp_threads", "cp_leases", "cp_checkpoints", "cp_writes", "cp_elements", "cp_heads", "cp_keys", "cp_effects", "cp_bodies",
 )  # fmt: skip
+TOO_LONG = 120.0
+_LIVING: set[int] = set()
 
 
 def arguments(about: str, **numbers: int | None) -> argparse.Namespace:
@@ -67,6 +71,8 @@ class Life:
     def stopped(self) -> bool:
         """Wait until it stopped itself, or ended."""
         _, status = os.waitpid(self.process, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            _LIVING.discard(self.process)
         return os.WIFSTOPPED(status)
 
     def goes_on(self) -> None:
@@ -78,6 +84,7 @@ class Life:
         with os.fdopen(self.says) as pipe:
             said = pipe.read()
         _, status = os.waitpid(self.process, 0)
+        _LIVING.discard(self.process)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             return None
         assert status == 0, f"{status}: {said[-3_000:]}"
@@ -90,6 +97,7 @@ def live(work: Callable[[], dict[str, Any] | None]) -> Life:
     reads, writes = os.pipe()
     if (child := os.fork()) == 0:
         code = 0
+        faulthandler.dump_traceback_later(TOO_LONG, exit=True)  # one that hangs says where
         try:
             os.close(reads)
             said = json.dumps(work() or {})
@@ -99,7 +107,15 @@ def live(work: Callable[[], dict[str, Any] | None]) -> Life:
             pipe.write(said)
         os._exit(code)
     os.close(writes)
+    _LIVING.add(child)
     return Life(child, reads)
+
+
+@atexit.register
+def end_all() -> None:
+    """Leave no process behind when a proof fails: one that is stopped would keep its pipes open for ever."""
+    for process in _LIVING:
+        os.kill(process, signal.SIGKILL)
 
 
 def snapshot(saver: Saver, thread: str, *, rows: bool = True) -> str:

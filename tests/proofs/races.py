@@ -7,6 +7,7 @@ database, or in the middle of a node, while another one takes its thread over an
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 import os
@@ -237,11 +238,12 @@ def _judged(url: str, threads: Sequence[str], folder: Path, how: str, outcomes: 
 
 
 class Stopping:
-    """Stops this process, but never in the middle of a heartbeat: SQLite's file would stay locked meanwhile."""
+    """Stops this process, but never in the middle of a heartbeat or a commit: SQLite's file would stay locked meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Any) -> None:
         """Start with nothing counted."""
         self._beating, self._appends, self._done = threading.Lock(), itertools.count(1), False
+        self._committing = database._lock if database.dialect == "sqlite" else contextlib.nullcontext()
 
     def watch(self, saver: Saver) -> None:
         """Know when the heart of a saver beats."""
@@ -255,7 +257,7 @@ class Stopping:
 
     def stop(self) -> None:
         """Stop, once."""
-        with self._beating:
+        with self._beating, self._committing:
             if not self._done:
                 self._done = True
                 os.kill(os.getpid(), signal.SIGSTOP)
@@ -274,7 +276,8 @@ class Stopping:
 def zombie(url: str, thread: str, folder: Path, number: int) -> dict[str, Any]:
     """Hold a thread and run; stop before write N, or for N = 0 in the middle of a node; say how it went on."""
     warnings.simplefilter("ignore")
-    real, stopping = opened(url), Stopping()
+    real = opened(url)
+    stopping = Stopping(real.database)
     saver = type(real)(FaultyDatabase(real.database, stopping.before(number)))
     stopping.watch(saver)
 
