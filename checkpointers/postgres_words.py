@@ -15,9 +15,9 @@ TYPES: Final = {
     "metadata": "bytea", "body": "bytea", "checkpoint": "bytea", "task": "bytea", "kinds": "int4", "channel": "int4",
     "n": "int4", "tally": "int8", "master": "bytea", "key": "bytea",
     "number": "int4", "revision": "int4", "hash": "bytea",
+    "name_key": "int4", "name": "bytea", "digest": "bytea", "seal": "bytea",
 }  # fmt: skip
 _CONFLICT: Final = re.compile(r"(INSERT INTO (cp_\w+)(?:(?!INSERT INTO).)*?) ON CONFLICT \([^)]*\)", re.DOTALL)
-_NAMES: Final = re.compile(r"(INSERT INTO cp_names \([^)]*\)) VALUES")
 _OURS: Final = re.compile(r"(?<!INDEX )(?<!CONSTRAINT )\bcp_")
 PRIMARY_KEYS: Final = {
     "cp_checkpoints": "thread, ns, step",
@@ -33,40 +33,39 @@ def in_schema(sql: str, schema: str, *, filtered: bool = False) -> str:
     sql = own_rows(sql) if filtered else sql
     sql = sql.replace("cp_clock()", CLOCK)
     sql = re.sub(r"instr\((\w+), \?\)", r"position(?::bytea in \1)", sql)
-    sql = _NAMES.sub(r"\1 OVERRIDING SYSTEM VALUE VALUES", sql)
     sql = _CONFLICT.sub(r"\1 ON CONFLICT ON CONSTRAINT \2_pkey", sql)
     return _OURS.sub(f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s"))
 
 
-Shape = tuple[str, tuple[str, ...], bool, bool]
+Shape = tuple[str, tuple[str, ...], str, bool]
 
 
 def shape(change: Insert | Delete | Change) -> Shape:
     """Give what the text of a change depends on, without its rows."""
     if isinstance(change, Change):
-        return change.sql, ("",) * len(change.rows), False, False
+        return change.sql, ("",) * len(change.rows), "", False
     one = len(change.rows) == 1
     if isinstance(change, Delete):
-        return change.sql, ("channel", "n", "n"), False, one
-    return change.table, change.columns, change.replace, one
+        return change.sql, ("channel", "n", "n"), "", one
+    return change.table, change.columns, "replace" if change.replace else "shared" if change.shared else "", one
 
 
 @lru_cache(maxsize=64)
 def append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
     """Give one statement of a guard and of the changes that depend on it."""
     parts = [f"guard AS ({guard})"]
-    for index, (what, columns, replace, one) in enumerate(changes):
+    for index, (what, columns, how, one) in enumerate(changes):
         if not any(columns):
             sql = f"{what} AND EXISTS (SELECT 1 FROM guard)"  # noqa: S608  own names
             parts += [f"change_{index}_{row} AS ({sql})" for row in range(len(columns))]
             continue
         given = ", ".join(f"?::{TYPES[column]}{'' if one else '[]'}" for column in columns)
         rows = f"(VALUES ({given}))" if one else f"unnest({given})"
-        parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, replace=replace)})")
+        parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, how)})")
     return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
 
 
-def _change_sql(what: str, columns: tuple[str, ...], rows: str, *, replace: bool) -> str:
+def _change_sql(what: str, columns: tuple[str, ...], rows: str, how: str) -> str:
     if what.startswith("DELETE"):
         table = what.split()[2]
         return (
@@ -75,7 +74,12 @@ def _change_sql(what: str, columns: tuple[str, ...], rows: str, *, replace: bool
             f" AND {table}.n BETWEEN given.first AND given.last"
         )
     names = ", ".join(columns)
-    clause = _on_conflict(what, columns) if replace else ""
+    if how == "shared":
+        return (
+            f"INSERT INTO {what} ({names}) OVERRIDING SYSTEM VALUE SELECT given.* FROM guard,"  # noqa: S608  own names
+            f" {rows} AS given ({names})"
+        )
+    clause = _on_conflict(what, columns) if how == "replace" else ""
     return (
         f"INSERT INTO {what} (thread, {names}) SELECT guard.thread, given.* FROM guard,"  # noqa: S608  own names
         f" {rows} AS given ({names}){clause}"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from itertools import count as following
-from itertools import islice
+from itertools import count
+from threading import Lock
 from typing import Any, Final
 
 from checkpointers.codec import Ref, as_a, as_ref, packed, unpacked
@@ -88,29 +88,42 @@ class Record:
 
 
 class Names:
-    """Channel and node names as small integers, shared by the whole database; grows, never changes."""
+    """Channel and node names as small integers, shared by the whole database; grows, never changes.
+
+    A name has its key from when somebody here is about to store it, and is told by its key once it is stored.
+    """
 
     def __init__(self) -> None:
         """Start with nothing known; operations learn what they need."""
         self.keys: dict[str, int] = {}
         self.texts: dict[int, str] = {}
+        self.spoilt: dict[int, bytes] = {}  # keys of rows that cannot be read, with the digests of their names
         self.highest = 0
-        self.spoilt: set[int] = set()  # keys of rows that cannot be read
+        self._reserved: dict[str, int] = {}
+        self._lock = Lock()
 
     def learn(self, rows: Iterable[tuple[int, str]]) -> None:
         """Remember names that are stored."""
-        for key, text in rows:
-            self.texts[key] = text
-            self.keys[text] = key
-            self.highest = max(self.highest, key)
-
-    def free(self, count: int) -> list[int]:
-        """Give so many keys that no stored name has, as far as is known here."""
-        return list(islice((key for key in following(self.highest + 1) if key not in self.spoilt), count))
+        with self._lock:
+            for key, text in rows:
+                self.texts[key] = text
+                self.keys[text] = key
+                self.highest = max(self.highest, key)
+                self._reserved.pop(text, None)
 
     def missing(self, texts: Iterable[str]) -> list[str]:
-        """Give the names that have no key yet as far as is known here."""
-        return sorted(set(texts).difference(self.keys))
+        """Give the names that are not stored, as far as is known here."""
+        missing = set(texts).difference(self.keys)
+        return sorted(missing.union(self._reserved.keys() & texts) if self._reserved else missing)
+
+    def reserve(self, texts: Iterable[str]) -> list[tuple[int, str]]:
+        """Give each name that is not stored a key that no other has, the same for everybody here."""
+        with self._lock:
+            free = (key for key in count(self.highest + 1) if key not in self.spoilt)
+            for text in texts:
+                if text not in self.keys or self.keys[text] in self.texts:
+                    self.highest = self.keys[text] = self._reserved[text] = next(free)
+            return [(self.keys[text], text) for text in texts]
 
 
 def pack_record(record: Record, names: Names) -> bytes:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from checkpointers.statements import DUPLICATE, Append, Change, Delete, Rows
+from checkpointers.statements import DUPLICATE, Append, Change, Insert, Rows
 
 
 @dataclass(slots=True, eq=False)
@@ -79,19 +79,22 @@ def insert_all(writer: sqlite3.Connection, request: Append) -> Rows:
     """Make the changes of an append inside a transaction, if its guard holds."""
     held = writer.execute(request.guard.sql, request.guard.params).fetchall()
     for change in request.changes if held else ():
-        if isinstance(change, Change):
-            writer.executemany(change.sql, change.rows)
-            continue
-        sql = change.sql if isinstance(change, Delete) else _insert_sql(change.table, change.columns, change.replace)
-        writer.executemany(sql, [(held[0][0], *row) for row in change.rows])
+        if isinstance(change, Insert):
+            sql = _insert_sql(change.table, change.columns, change.replace, change.shared)
+        else:
+            sql = change.sql
+        if isinstance(change, Change) or (isinstance(change, Insert) and change.shared):
+            writer.executemany(sql, change.rows)
+        else:
+            writer.executemany(sql, [(held[0][0], *row) for row in change.rows])
     return held
 
 
 @lru_cache(maxsize=64)
-def _insert_sql(table: str, columns: tuple[str, ...], replace: bool) -> str:  # noqa: FBT001  a cache key
+def _insert_sql(table: str, columns: tuple[str, ...], replace: bool, shared: bool) -> str:  # noqa: FBT001  a cache key
     verb = "INSERT OR REPLACE" if replace else "INSERT"
-    marks = ", ".join("?" * (len(columns) + 1))
-    return f"{verb} INTO {table} (thread, {', '.join(columns)}) VALUES ({marks})"
+    names = columns if shared else ("thread", *columns)
+    return f"{verb} INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
 @contextlib.contextmanager

@@ -40,12 +40,16 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Rows for one table; its column `thread` is not among them: the guard of the append supplies it."""
+    """Rows for one table; its column `thread` is not among them: the guard of the append supplies it.
+
+    A table that is `shared` has none: its rows are of the whole database.
+    """
 
     table: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Any]]
     replace: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpa
 from checkpointers.sealing import checkpoint_place, metadata_place, name_seal, write_place
 from checkpointers.segments import MissingElementError
 from checkpointers.standing import STANDING_COLUMNS, Holder, Thread, holder_of, unpack_standing
-from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.statements import Insert, Row, Statement, Statements
 from checkpointers.tally import rows_in
 from checkpointers.vaults import Vaults
 
@@ -36,9 +36,8 @@ SELECT_THREAD: Final = (
     " FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread LEFT JOIN cp_leases l ON l.thread = t.thread"
 )
 _KEY: Final = 1 + len(STANDING_COLUMNS)
-NAME_COLUMNS: Final = "name_key, name, digest, seal"
-NAMES_AT_A_TIME: Final = 500
-SELECT_NAMES: Final = f"SELECT {NAME_COLUMNS} FROM cp_names"
+NAME_COLUMNS: Final = ("name_key", "name", "digest", "seal")
+SELECT_NAMES: Final = f"SELECT {', '.join(NAME_COLUMNS)} FROM cp_names"
 CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements", "cp_effects", "cp_bodies")
 
 
@@ -165,25 +164,22 @@ def is_shredded(row: Row) -> bool:
     return bool(row[_KEY] == b"")
 
 
-def intern(names: Names, texts: Iterable[str]) -> Statements[None]:
-    """Make sure that each of these names has a key: the next that is free, unless somebody else was quicker."""
+def naming(names: Names, texts: Iterable[str]) -> Statements[list[tuple[int, str]]]:
+    """Give those of these names that are not stored yet, with the keys that they get: the next that are free."""
     missing = names.missing(texts)
     if missing and not names.highest:
         yield from learn_names(names)
         missing = names.missing(missing)
-    while missing:
-        keys = names.free(NAMES_AT_A_TIME)
-        new = [(key, text, encoded(text)) for key, text in zip(keys, missing, strict=False)]
-        sql = f"INSERT INTO cp_names ({NAME_COLUMNS}) VALUES {', '.join(['(?, ?, ?, ?)'] * len(new))}"
-        values = [value for key, text, raw in new for value in (key, raw, digest(text), name_seal(key, raw))]
-        taken = yield Many(f"{sql} ON CONFLICT DO NOTHING RETURNING name_key", [values], writes=True)
-        if len(taken) == len(new):
-            names.learn((key, text) for key, text, _ in new)
-        else:
-            yield from learn_names(names)
-        missing = names.missing(missing)
-        if missing and names.free(1) == keys[:1]:
-            raise IntegrityError("", None, f"the row of the name {missing[0]!r} is not what was written")
+    for text in missing if names.spoilt else ():
+        if digest(text) in names.spoilt.values():
+            raise IntegrityError("", None, f"the row of the name {text!r} is not what was written")
+    return names.reserve(missing)
+
+
+def new_names(named: Sequence[tuple[int, str]]) -> list[Insert]:
+    """Make the change that stores names; it fails if somebody else was quicker with a key or with a name."""
+    rows = [(key, raw := encoded(text), digest(text), name_seal(key, raw)) for key, text in named]
+    return [Insert("cp_names", NAME_COLUMNS, rows, shared=True)] if rows else []
 
 
 def learn_names(names: Names) -> Statements[None]:
@@ -191,14 +187,14 @@ def learn_names(names: Names) -> Statements[None]:
     rows = yield Statement(SELECT_NAMES)
     sound = [row for row in rows if name_is_sound(row)]
     names.learn((row[0], decoded(row[1])) for row in sound)
-    names.spoilt = {row[0] for row in rows} - {row[0] for row in sound}
+    names.spoilt = {row[0]: row[2] for row in rows if row not in sound}
 
 
 def name_is_sound(row: Row) -> bool:
     """Tell whether a row of names is what was written; threads that have no use for it do not mind."""
     try:
         key, name, print_, sealed = row
-        return digest(decoded(name)) == print_ and sealed == name_seal(key, name)
+        return bool(digest(decoded(name)) == print_ and sealed == name_seal(key, name))
     except DAMAGE:
         return False
 

@@ -25,7 +25,9 @@ from checkpointers.operations.common import (
     Tools,
     checkpoint_row,
     find_thread,
-    intern,
+    learn_names,
+    naming,
+    new_names,
     records_of,
 )
 from checkpointers.operations.guard import ATTEMPTS, Growth, Head, append, entitled, too_busy
@@ -88,9 +90,9 @@ def _truthful(memory: ThreadMemory, statements: Statements[T]) -> Statements[T]:
 def _put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
 ) -> Statements[Stored]:
-    yield from intern(tools.names, _names_of(new.checkpoint) | _channels_of(writes))
-    before = _Before()
+    before, names = _Before(), _names_of(new.checkpoint) | _channels_of(writes)
     for attempt in range(ATTEMPTS):
+        named = yield from naming(tools.names, names)
         standing = yield from entitled(tools, memory, new.place.thread, new.token)
         if new.line == "head" and _moved(standing, new):
             memory.forget()  # what is remembered may be older than what was loaded
@@ -117,17 +119,21 @@ def _put(
             kinds=_kinds_on_head(standing, written),
             early=(row[NS], row[ID], rows_in(early)),
         )
-        changes = [*inserts(written.rows, merge=before.merge), *written.counted(memory, besides=row[ID])]
+        changes = [*new_names(named), *inserts(written.rows, merge=before.merge)]
+        changes += written.counted(memory, besides=row[ID])
         changes.append(Insert("cp_checkpoints", CHECKPOINT_COLUMNS, [row], replace=bool(before.step)))
         if new.place.ns != ROOT and not before.step:
             changes.append(Insert("cp_heads", ("ns", "step"), [(row[NS], record.step)], replace=True))
         answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
         if answer == "done":
+            tools.names.learn(named)
             memory.written.setdefault((record.ns, record.id), Written(set()))
             memory.remember(record)
             return Stored(record.step, beside)
         memory.forget()
         if answer == "duplicate":
+            if named:
+                yield from learn_names(tools.names)
             before = yield from _stored_before(tools, new, merge=bool(writes))
     raise too_busy(new.place.thread)
 
@@ -169,10 +175,10 @@ def _early(memory: ThreadMemory, new: NewCheckpoint, *, look: bool) -> Statement
 
 
 def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
-    yield from intern(tools.names, _channels_of(writes))
-    thread = writes[0].place.thread
+    thread, names = writes[0].place.thread, _channels_of(writes)
     merge = False
     for _ in range(ATTEMPTS):
+        named = yield from naming(tools.names, names)
         standing = yield from entitled(tools, memory, thread, writes[0].token)
         if _astray(standing, writes):
             memory.forget()  # what is remembered may be older than what was loaded
@@ -188,13 +194,17 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
             size=elements.bytes + written.bytes,
             kinds=_kinds_on_head(standing, written),
         )
-        changes = [*inserts(written.rows, merge=merge), *written.counted(memory)]
+        changes = [*new_names(named), *inserts(written.rows, merge=merge), *written.counted(memory)]
         answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
         if answer == "done":
+            tools.names.learn(named)
             _note(memory, writes, written)
             return
         memory.forget()
-        merge = merge or answer == "duplicate"
+        if answer == "duplicate":
+            if named:
+                yield from learn_names(tools.names)
+            merge = True
     raise too_busy(thread)
 
 

@@ -255,12 +255,13 @@ def rows_of(saver: Saver, table: str) -> list[dict[str, Any]]:
 
 
 def replace_row(saver: Saver, table: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-    """Put one row in the place of another."""
+    """Put one row in the place of another; the identity of a name too."""
     if old is not None:
         where = " AND ".join(f"{name} = ?" for name in PRIMARY[table])
         ask(saver, f"DELETE FROM {table} WHERE {where}", *(old[name] for name in PRIMARY[table]))
     if new is not None:
-        sql = f"INSERT INTO {table} ({', '.join(new)}) VALUES ({', '.join('?' * len(new))})"
+        own = "OVERRIDING SYSTEM VALUE " if table == "cp_names" and saver.database.dialect == "postgres" else ""
+        sql = f"INSERT INTO {table} ({', '.join(new)}) {own}VALUES ({', '.join('?' * len(new))})"
         ask(saver, sql, *new.values())
 
 

@@ -1,13 +1,14 @@
-"""Names of channels and nodes: each has one key in a database, whoever comes first, and a new one costs one commit."""
+"""Names of channels and nodes: each has one key in a database, whoever comes first, and a new one costs no commit of its own."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from checkpointers import IntegrityError, Saver
+from checkpointers import IntegrityError, Saver, StorageError
 from checkpointers.statements import Append, Many, Request
 from tests.checkpointers.graphs import config
 from tests.checkpointers.test_fsck import ask, reopened, replace_row, rows_of
@@ -39,7 +40,73 @@ def test_two_savers_that_know_of_different_names(saver: Saver, url: str) -> None
         assert saver.fsck() == []
 
 
-def test_more_names_than_are_stored_at_a_time(saver: Saver) -> None:
+def before_the_next_append(saver: Saver, patch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
+    """Let something happen once, between the making of a write and its commit."""
+    deeds, answer = [deed], saver.database._answer
+
+    def answered(*given: Any) -> Any:
+        if isinstance(given[-1], Append) and deeds:
+            deeds.pop()()
+        return answer(*given)
+
+    patch.setattr(saver.database, "_answer", answered)
+
+
+@pytest.mark.parametrize("who", ["another saver", "another thread"])
+@pytest.mark.parametrize("names", ["x", "y", "xy"])
+def test_names_that_are_stored_meanwhile(
+    saver: Saver, url: str, monkeypatch: pytest.MonkeyPatch, who: str, names: str
+) -> None:
+    """The same name, or another with the key that this one was to get: the write is made anew, of what is stored now."""
+    with reopen(url) as other:
+        put(saver, named("begun"))
+        assert values(other)
+        writer = other if who == "another saver" else saver
+        theirs = {name: value for one in names for name, value in named(one).items()}
+        before_the_next_append(saver, monkeypatch, lambda: put(writer, theirs, after=config("u", checkpoint_ns="")))
+        put(saver, named("x") | named("z"), after=config("v", checkpoint_ns=""))
+        put(writer, named("more"), after=config("w", checkpoint_ns=""))
+        for reader in (saver, other, reopened(saver)):
+            assert values(reader, config("u")) == theirs
+            assert values(reader, config("v")) == named("x") | named("z")
+            assert values(reader, config("w")) == named("more")
+        told = list(stored_names(saver).values())
+        assert len(told) == len(set(told))
+        assert saver.fsck() == []
+
+
+def test_names_of_a_write_that_failed(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that were meant for them are theirs when they are stored after all, and nobody reads them before."""
+    put(saver, named("begun"))
+
+    def fail() -> None:
+        raise OSError("the power is gone")
+
+    before_the_next_append(saver, monkeypatch, fail)
+    with pytest.raises((StorageError, OSError)):
+        put(saver, named("x"), after=config("u", checkpoint_ns=""))
+    assert set(stored_names(saver).values()) == set(named("begun"))
+    put(saver, named("y"), after=config("v", checkpoint_ns=""))
+    put(saver, named("y") | named("x"), after=config("u", checkpoint_ns=""))
+    assert values(reopened(saver), config("u")) == named("y") | named("x")
+    assert values(reopened(saver), config("v")) == named("y")
+    assert saver.fsck() == []
+
+
+def test_writes_that_name_things_first(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task wrote names channels too, and may come to a name later than another."""
+    place = put(saver, named("begun"))
+    with_names = [(name, value) for name, value in named("x").items()]
+    other = reopened(saver)
+    before_the_next_append(saver, monkeypatch, lambda: put(other, named("x"), after=config("u", checkpoint_ns="")))
+    saver.put_writes(place, with_names, "task")
+    found = reopened(saver).get_tuple(place)
+    assert found is not None
+    assert [write[1:] for write in found.pending_writes or ()] == with_names
+    assert saver.fsck() == []
+
+
+def test_very_many_names_at_once(saver: Saver) -> None:
     """A state of very many channels is one state."""
     put(saver, named("n", 1_200))
     assert values(reopened(saver)) == named("n", 1_200)
@@ -92,8 +159,8 @@ def test_a_name_that_is_not_sealed_is_not_believed(saver: Saver) -> None:
         values(reopened(saver))
 
 
-def test_new_names_cost_one_commit(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a checkpoint come in one; known ones in none."""
+def test_new_names_cost_no_commit(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are stored with the checkpoint that needs them."""
     put(saver, named("begun"))
     asked: list[Request] = []
     answer = saver.database._answer
@@ -101,5 +168,5 @@ def test_new_names_cost_one_commit(saver: Saver, monkeypatch: pytest.MonkeyPatch
     for number, new in enumerate([named("x"), named("x"), named("x") | named("y", 9)]):
         asked.clear()
         put(saver, new, after=config(f"t{number}", checkpoint_ns=""))
-        kinds = [type(request) for request in asked if isinstance(request, Append) or getattr(request, "writes", False)]
-        assert kinds == ([Append] if number == 1 else [Many, Append])
+        kinds = [type(request) for request in asked if isinstance(request, Append | Many)]
+        assert kinds == [Append]
