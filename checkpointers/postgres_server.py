@@ -24,7 +24,7 @@ from checkpointers.errors import (
     StorageError,
     UnreachableError,
 )
-from checkpointers.postgres_words import append_sql, in_schema, shape
+from checkpointers.postgres_words import append_sql, at_once, in_schema, shape
 from checkpointers.statements import (
     DUPLICATE,
     Append,
@@ -209,14 +209,13 @@ class PostgresDatabase(Database):
     def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
         if len(request.params) == 1:
             return self._answer(connection, Statement(request.sql, request.params[0]))
-        with connection.cursor(binary=True) as cursor:
-            cursor.executemany(self._translated(request.sql), request.params, returning=not request.writes)
-            if request.writes:
-                return []
-            rows = cursor.fetchall() if cursor.description else []
-            while cursor.nextset():
-                rows += cursor.fetchall()
-            return rows
+        if not request.writes:
+            sql = at_once(request.sql, tuple(map(type, request.params[0])))
+            columns = [list(column) for column in zip(*request.params, strict=True)]
+            return self._answer(connection, Statement(sql, columns))
+        with connection.cursor() as cursor:
+            cursor.executemany(self._translated(request.sql), request.params)
+        return []
 
     def _append(self, connection: psycopg.Connection[Any], request: Append) -> Rows:
         """Send the guard and every insert as one statement: one round trip, one commit."""

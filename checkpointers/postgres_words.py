@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from checkpointers.statements import Change, Delete, Insert
@@ -17,6 +18,7 @@ TYPES: Final = {
     "number": "int4", "revision": "int4", "hash": "bytea",
     "name_key": "int4", "name": "bytea", "digest": "bytea", "seal": "bytea",
 }  # fmt: skip
+ARRAYS: Final[dict[type, str]] = {int: "int8[]", bytes: "bytea[]"}
 _CONFLICT: Final = re.compile(r"(INSERT INTO (cp_\w+)(?:(?!INSERT INTO).)*?) ON CONFLICT \([^)]*\)", re.DOTALL)
 _OURS: Final = re.compile(r"(?<!INDEX )(?<!CONSTRAINT )\bcp_")
 PRIMARY_KEYS: Final = {
@@ -35,6 +37,21 @@ def in_schema(sql: str, schema: str, *, filtered: bool = False) -> str:
     sql = re.sub(r"instr\((\w+), \?\)", r"position(?::bytea in \1)", sql)
     sql = _CONFLICT.sub(r"\1 ON CONFLICT ON CONSTRAINT \2_pkey", sql)
     return _OURS.sub(f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s"))
+
+
+@lru_cache(maxsize=64)
+def at_once(sql: str, kinds: tuple[type, ...]) -> str:
+    """Give one statement that asks a question about each row of parameters, which come as columns.
+
+    `OFFSET 0` keeps the question by itself: the database looks each row up, as it would for one, and plans no join.
+    """
+    pieces, names = sql.split("?"), [f"p{place}" for place in range(len(kinds))]
+    asked = "".join(chain.from_iterable(zip(pieces, [*(f"given.{name}" for name in names), ""], strict=True)))
+    arrays = ", ".join(f"?::{ARRAYS[kind]}" for kind in kinds)
+    return (
+        f"SELECT found.* FROM unnest({arrays}) WITH ORDINALITY AS given ({', '.join(names)}, place)"  # noqa: S608  own
+        f" CROSS JOIN LATERAL ({asked} OFFSET 0) AS found ORDER BY given.place"
+    )
 
 
 Shape = tuple[str, tuple[str, ...], str, bool]

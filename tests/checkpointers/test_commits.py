@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -141,3 +145,57 @@ def test_a_lock_of_another_process_is_waited_for_once(tmp_path: Path) -> None:
 def sent(request: Append) -> Any:
     """Make an operation of one request."""
     return (yield request)
+
+
+KILLED = """
+import itertools, os, signal, sys
+from checkpointers import SqliteSaver
+from tests.checkpointers.graphs import config
+from tests.checkpointers.test_commits import waiting
+from tests.checkpointers.test_storage import put
+
+path, point = sys.argv[1], int(sys.argv[2])
+counted, notes = itertools.count(1), os.open(path + ".notes", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+def count(statement):
+    if next(counted) == point:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def store(number, turn):
+    after = config(f"t{number}", checkpoint_ns="") if turn == 1 else saver.get_tuple(config(f"t{number}")).config
+    put(saver, {"x": list(range(turn)), f"new {turn}": number}, after=after, version=turn)
+    os.write(notes, f"{number} {turn}\\n".encode())
+
+with SqliteSaver.open(path) as saver:
+    saver.database._writer.set_trace_callback(count)
+    for turn in (1, 2):
+        with waiting(saver, *(lambda n=n: store(n, turn) for n in range(5))):
+            pass
+"""
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_of_a_commit_for_many(tmp_path: Path) -> None:
+    """At statements of that transaction: what was acknowledged is there, a thread has a step or has not, and work goes on."""
+    for point in itertools.count(3, 19):
+        path = tmp_path / f"{point}.db"
+        command = [sys.executable, "-W", "ignore", "-c", KILLED, str(path), str(point)]
+        code = subprocess.run(command, check=False, timeout=60).returncode
+        notes = path.with_suffix(".db.notes").read_text().splitlines()
+        acknowledged = {thread: int(turn) for thread, turn in sorted(note.split() for note in notes)}
+        with SqliteSaver.open(path) as saver:
+            assert saver.fsck() == []
+            for number in range(5):
+                found = saver.get_tuple(config(f"t{number}"))
+                turn = len(saver.steps(f"t{number}"))
+                assert turn >= acknowledged.get(str(number), 0)
+                if found:
+                    assert found.checkpoint["channel_values"] == {"x": list(range(turn)), f"new {turn}": number}
+                place = found.config if found else config(f"t{number}", checkpoint_ns="")
+                put(saver, {"x": ["on"]}, after=place, version=9)
+                assert values(saver, config(f"t{number}"))["x"] == ["on"]
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert point > 20
+    assert len(notes) == 10
