@@ -15,8 +15,8 @@ PLAIN: Final = b"\x00"
 ZSTD: Final = b"\x01"
 ZSTD_MESSAGES: Final = b"\x02"
 WORTH_TRYING: Final = 96
-LEVEL: Final = 3
-FAST: Final = 1
+LEVEL: Final = 1  # of what agents store, level 3 takes a third longer and saves nothing
+CLOSE: Final = 3
 LARGEST: Final = 1 << 31
 
 # Written once and never changed: stored rows need these very bytes to be read. Improve by adding a new marker.
@@ -43,7 +43,7 @@ class _Engines:
     """Compressors with their contexts: costly to make, and used by one thread at a time."""
 
     def __init__(self) -> None:
-        self.plain = zstandard.ZstdCompressor(level=FAST)
+        self.plain = zstandard.ZstdCompressor(level=LEVEL)
         self.messages = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(), write_dict_id=False)
         self.from_plain = zstandard.ZstdDecompressor()
         self.from_messages = zstandard.ZstdDecompressor(dict_data=_dictionary())
@@ -115,7 +115,7 @@ def _check_size(frame: bytes) -> None:
 def squeeze_against(base: bytes, raw: bytes) -> bytes:
     """Squeeze bytes that are much like other bytes of the same thread."""
     dictionary = zstandard.ZstdCompressionDict(base, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
-    squeezed: bytes = zstandard.ZstdCompressor(level=LEVEL, dict_data=dictionary, write_dict_id=False).compress(raw)
+    squeezed: bytes = zstandard.ZstdCompressor(level=CLOSE, dict_data=dictionary, write_dict_id=False).compress(raw)
     return squeezed
 
 
