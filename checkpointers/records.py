@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -116,14 +116,15 @@ class Names:
         missing = set(texts).difference(self.keys)
         return sorted(missing.union(self._reserved.keys() & texts) if self._reserved else missing)
 
-    def reserve(self, texts: Iterable[str]) -> list[tuple[int, str]]:
-        """Give each name that is not stored a key that no other has, the same for everybody here."""
+    def reserve(self, texts: Sequence[str]) -> list[tuple[int, str]]:
+        """Give those of these names that are not stored yet, each with the key that it has for all who ask here."""
         with self._lock:
             free = (key for key in count(self.highest + 1) if key not in self.spoilt)
             for text in texts:
-                if text not in self.keys or self.keys[text] in self.texts:
+                key = self.keys.get(text)
+                if key is None or self.texts.get(key, text) != text:
                     self.highest = self.keys[text] = self._reserved[text] = next(free)
-            return [(self.keys[text], text) for text in texts]
+            return [(key, text) for text in texts if (key := self.keys[text]) not in self.texts]
 
 
 def pack_record(record: Record, names: Names) -> bytes:

@@ -182,6 +182,14 @@ def new_names(named: Sequence[tuple[int, str]]) -> list[Insert]:
     return [Insert("cp_names", NAME_COLUMNS, rows, shared=True)] if rows else []
 
 
+def named_with(names: Names, named: Sequence[tuple[int, str]], answer: str) -> Statements[None]:
+    """Remember names that were stored with a write; if it came too late, look what others have stored."""
+    if answer == "done":
+        names.learn(named)
+    elif named and answer == "duplicate":
+        yield from learn_names(names)
+
+
 def learn_names(names: Names) -> Statements[None]:
     """Learn all names that are stored."""
     rows = yield Statement(SELECT_NAMES)

@@ -25,7 +25,7 @@ from checkpointers.operations.common import (
     Tools,
     checkpoint_row,
     find_thread,
-    learn_names,
+    named_with,
     naming,
     new_names,
     records_of,
@@ -125,15 +125,13 @@ def _put(
         if new.place.ns != ROOT and not before.step:
             changes.append(Insert("cp_heads", ("ns", "step"), [(row[NS], record.step)], replace=True))
         answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
+        yield from named_with(tools.names, named, answer)
         if answer == "done":
-            tools.names.learn(named)
             memory.written.setdefault((record.ns, record.id), Written(set()))
             memory.remember(record)
             return Stored(record.step, beside)
         memory.forget()
         if answer == "duplicate":
-            if named:
-                yield from learn_names(tools.names)
             before = yield from _stored_before(tools, new, merge=bool(writes))
     raise too_busy(new.place.thread)
 
@@ -196,15 +194,12 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
         )
         changes = [*new_names(named), *inserts(written.rows, merge=merge), *written.counted(memory)]
         answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
+        yield from named_with(tools.names, named, answer)
         if answer == "done":
-            tools.names.learn(named)
             _note(memory, writes, written)
             return
         memory.forget()
-        if answer == "duplicate":
-            if named:
-                yield from learn_names(tools.names)
-            merge = True
+        merge = merge or answer == "duplicate"
     raise too_busy(thread)
 
 

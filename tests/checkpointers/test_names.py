@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from checkpointers import IntegrityError, Saver, StorageError
+from checkpointers.records import Names
 from checkpointers.statements import Append, Many, Request
 from tests.checkpointers.graphs import config
 from tests.checkpointers.test_fsck import ask, reopened, replace_row, rows_of
@@ -170,3 +171,14 @@ def test_new_names_cost_no_commit(saver: Saver, monkeypatch: pytest.MonkeyPatch)
         put(saver, new, after=config(f"t{number}", checkpoint_ns=""))
         kinds = [type(request) for request in asked if isinstance(request, Append | Many)]
         assert kinds == [Append]
+
+
+def test_a_stored_name_keeps_its_key() -> None:
+    """Who heard too late that another thread stored it is told so, and takes no other key for it: some write with this one."""
+    names = Names()
+    names.learn([(1, "x")])
+    assert names.reserve(["x", "y"]) == [(2, "y")]
+    assert names.reserve(["x", "y", "z"]) == [(2, "y"), (3, "z")]
+    names.learn([(2, "other")])
+    assert names.reserve(["x", "y"]) == [(4, "y")]
+    assert (names.keys["x"], names.missing("xyz"), names.texts) == (1, ["y", "z"], {1: "x", 2: "other"})
