@@ -36,7 +36,7 @@ from checkpointers.operations.common import (
     wrapped_key,
     writes_of,
 )
-from checkpointers.operations.ledger import EFFECT_COLUMNS, entry_of
+from checkpointers.operations.ledger import ALL_EFFECTS, entry_of
 from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.records import Record, TaskWrites
@@ -49,7 +49,6 @@ from checkpointers.tally import tally_of
 
 AT_A_TIME: Final = 500
 BESIDES: Final = (*CONTENTS, "cp_heads", "cp_keys")
-_LEDGER: Final = f"SELECT thread, {', '.join(EFFECT_COLUMNS)} FROM cp_effects WHERE thread = ? ORDER BY number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +248,7 @@ def _elements(tools: Tools, check: Checkup) -> Statements[None]:
 
 def _effects(check: Checkup) -> Statements[None]:
     """Open every entry of the ledger, and compare those that a search comes to with what the thread's row says."""
-    stands, found = check.thread.standing, (yield Statement(_LEDGER, (check.thread.key,)))
+    stands, found = check.thread.standing, (yield Statement(ALL_EFFECTS, (check.thread.key,)))
     rows = [row for of, *row in found if of == check.thread.key]
     for row in rows:
         try:

@@ -24,6 +24,7 @@ from checkpointers.statements import Change, Insert, Row, Statement, Statements
 
 EFFECT_COLUMNS: Final = ("id", "number", "revision", "body")
 SELECT_EFFECTS: Final = f"SELECT {', '.join(EFFECT_COLUMNS)} FROM cp_effects WHERE thread = ?"
+ALL_EFFECTS: Final = f"SELECT thread, {', '.join(EFFECT_COLUMNS)} FROM cp_effects WHERE thread = ? ORDER BY number"
 CHANGE: Final = "UPDATE cp_effects SET revision = ?, body = ? WHERE thread = ? AND id = ?"
 AUDIT: Final = (
     "SELECT t.stamp, e.thread, e.id FROM cp_threads t LEFT JOIN cp_effects e ON e.thread = t.thread WHERE t.thread = ?"
@@ -138,9 +139,9 @@ def entries(tools: Tools, name: str) -> Statements[list[Entry]]:
 
 
 def stored_entries(thread: Thread) -> Statements[list[Marked]]:
-    """Read every entry of a thread that was found, and see that none is missing."""
-    rows = yield Statement(f"{SELECT_EFFECTS} ORDER BY number", (thread.key,))
-    found = [entry_of(thread, row) for row in rows]
+    """Read every entry of a thread that was found, and see that none is missing, or where a search misses it."""
+    rows = yield Statement(ALL_EFFECTS, (thread.key,))
+    found = [entry_of(thread, row) for of, *row in rows if of == thread.key]
     if len(found) < thread.standing.effects:
         raise IncompleteRecordError(thread=thread.name, step=None, channel=EFFECTS)
     return found

@@ -607,7 +607,8 @@ def test_an_entry_that_its_id_does_not_find_is_not_claimed_again(tmp_path: Path)
     earlier = (thread_key("t") - 1).to_bytes(8, "big")
     (tmp_path / "a.db").write_bytes(raw.replace(thread + second, earlier + second))
     with SqliteSaver.open(tmp_path / "a.db") as saver:
-        for look in (lambda: saver.ledger.get("t", key), lambda: saver.ledger.claim("t", key, {})):
+        ledger = saver.ledger
+        for look in (lambda: ledger.get("t", key), lambda: ledger.claim("t", key, {}), lambda: ledger.entries("t")):
             with pytest.raises(IncompleteRecordError, match="effects"):
                 look()
         assert any("(effects)" in finding.what for finding in saver.fsck("t"))
