@@ -80,13 +80,10 @@ def insert_all(writer: sqlite3.Connection, request: Append) -> Rows:
     held = writer.execute(request.guard.sql, request.guard.params).fetchall()
     for change in request.changes if held else ():
         if isinstance(change, Insert):
-            sql = _insert_sql(change.table, change.columns, change.replace, change.shared)
+            sql, whole = _insert_sql(change.table, change.columns, change.replace, change.shared), change.shared
         else:
-            sql = change.sql
-        if isinstance(change, Change) or (isinstance(change, Insert) and change.shared):
-            writer.executemany(sql, change.rows)
-        else:
-            writer.executemany(sql, [(held[0][0], *row) for row in change.rows])
+            sql, whole = change.sql, isinstance(change, Change)
+        writer.executemany(sql, change.rows if whole else [(held[0][0], *row) for row in change.rows])
     return held
 
 

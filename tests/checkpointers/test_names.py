@@ -11,9 +11,10 @@ import pytest
 from checkpointers import IntegrityError, Saver, StorageError
 from checkpointers.records import Names
 from checkpointers.statements import Append, Many, Request
+from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import config
 from tests.checkpointers.test_fsck import ask, reopened, replace_row, rows_of
-from tests.checkpointers.test_storage import put, values
+from tests.checkpointers.test_storage import listening, put, values
 from tests.conftest import reopen
 
 
@@ -43,14 +44,13 @@ def test_two_savers_that_know_of_different_names(saver: Saver, url: str) -> None
 
 def before_the_next_append(saver: Saver, patch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
     """Let something happen once, between the making of a write and its commit."""
-    deeds, answer = [deed], saver.database._answer
+    deeds = [deed]
 
-    def answered(*given: Any) -> Any:
-        if isinstance(given[-1], Append) and deeds:
+    def fault(number: int, request: Request) -> None:
+        if isinstance(request, Append) and deeds:
             deeds.pop()()
-        return answer(*given)
 
-    patch.setattr(saver.database, "_answer", answered)
+    patch.setattr(saver, "database", FaultyDatabase(saver.database, fault))
 
 
 @pytest.mark.parametrize("who", ["another saver", "another thread"])
@@ -160,15 +160,13 @@ def test_a_name_that_is_not_sealed_is_not_believed(saver: Saver) -> None:
         values(reopened(saver))
 
 
-def test_new_names_cost_no_commit(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_names_cost_no_commit(saver: Saver) -> None:
     """They are stored with the checkpoint that needs them."""
     put(saver, named("begun"))
-    asked: list[Request] = []
-    answer = saver.database._answer
-    monkeypatch.setattr(saver.database, "_answer", lambda *given: asked.append(given[-1]) or answer(*given))
     for number, new in enumerate([named("x"), named("x"), named("x") | named("y", 9)]):
-        asked.clear()
-        put(saver, new, after=config(f"t{number}", checkpoint_ns=""))
+        asked: list[Request] = []
+        with listening(saver, asked):
+            put(saver, new, after=config(f"t{number}", checkpoint_ns=""))
         kinds = [type(request) for request in asked if isinstance(request, Append | Many)]
         assert kinds == [Append]
 
