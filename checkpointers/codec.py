@@ -47,6 +47,9 @@ HIGHEST: Final = 2**31
 _MSGPACK_SINGLE: Final = (b"\x01\x91", b"\x01\x81")
 _MSGPACK_HEADER: Final = (b"\x01\xdd", b"\x01\xdf")
 _TAGS: Final = ("", "msgpack", "null", "bytes", "bytearray", "json")
+_CODES: Final = {tag: bytes((code,)) for code, tag in enumerate(_TAGS)}
+_SMALL: Final = frozenset({type(None), bool, int, float})
+_SHORT: Final = 31
 
 
 @dataclass(slots=True)
@@ -81,7 +84,10 @@ class Codec:
 
         `before` are the items that the channel had: what is still among them is recognized in groups.
         """
-        snapshot = SNAPSHOT if type(value) is self._snapshot else 0
+        kind = type(value)
+        if kind in _SMALL or (kind is str and len(value) <= _SHORT and value.isascii()):
+            return self.payload(channel, value)
+        snapshot = SNAPSHOT if kind is self._snapshot else 0
         inner = value.value if snapshot else value
         try:
             parts = self._split(inner, before)
@@ -96,8 +102,7 @@ class Codec:
         pack = self.packer.one
         if type(value) is list and value:
             items = self.packer.each(value, before)
-            prints = items.each
-            size = sum(map(len, prints))
+            prints, size = items.each, items.size
             if len(value) > 1 and size < TINY_ITEM * len(prints):
                 return Parts(LIST, _grains(value), [b"".join((b"l", *grain)) for grain in _grains(prints)], size)
             return Parts(LIST, _Singles(value), prints, size, items)
@@ -119,8 +124,8 @@ class Codec:
             tag, data = self._dump(value)
         except Exception as error:
             raise blame(channel, value, self._dump, error, self._dump) from error
-        if tag in _TAGS:
-            return bytes((_TAGS.index(tag),)) + data
+        if (code := _CODES.get(tag)) is not None:
+            return code + data
         name = tag.encode()
         return bytes((0, len(name))) + name + data
 

@@ -22,7 +22,6 @@ import ormsgpack
 from checkpointers.errors import CheckpointerError, UnstorableValueError
 
 Dump = Callable[[Any], tuple[str, bytes]]
-Group = tuple[list[type], bytes]
 
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -40,12 +39,27 @@ _FIELDS: Final = attrgetter("__dict__")
 _EXTRAS: Final = attrgetter("__pydantic_extra__")
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """How neighbouring items look together, which is quicker to see than each alone, and each one's fingerprint.
+
+    `objects`: whether all or none of them are of pydantic; None if some are. `packed`: None where each needs a look.
+    """
+
+    kinds: list[type]
+    objects: bool | None
+    packed: bytes | None
+    prints: list[bytes]
+    size: int
+
+
 @dataclass(slots=True)
 class Prints:
-    """A fingerprint of each item of a value, and one of each full group of items, which is quicker to make."""
+    """A fingerprint of each item of a value, their bytes, and the full groups of items that are looked at together."""
 
-    each: list[bytes]
-    groups: list[Group | None] = field(default_factory=list)
+    each: list[bytes] = field(default_factory=list)
+    size: int = 0
+    groups: list[Group] = field(default_factory=list)
 
 
 class Packer:
@@ -69,15 +83,17 @@ class Packer:
 
     def each(self, items: list[Any], before: Prints | None) -> Prints:
         """Pack every item; where a whole group is what it was, its items are too."""
-        prints = Prints([])
-        full = len(items) - len(items) % GROUP
+        prints, full = Prints(), len(items) - len(items) % GROUP
+        known = before.groups if before else []
         for start in range(0, full, GROUP):
-            some = items[start : start + GROUP]
-            group, place = self._group(some), start // GROUP
-            same = group and before and place < len(before.groups) and before.groups[place] == group
-            prints.each += before.each[start : start + GROUP] if before and same else self._all(some)
+            place = start // GROUP
+            group = self._group(items[start : start + GROUP], known[place] if place < len(known) else None)
             prints.groups.append(group)
-        prints.each += self._all(items[full:])
+            prints.each += group.prints
+            prints.size += group.size
+        rest = self._all(items[full:])
+        prints.each += rest
+        prints.size += sum(map(len, rest))
         return prints
 
     def _all(self, items: list[Any]) -> list[bytes]:
@@ -95,14 +111,22 @@ class Packer:
         except TypeError:
             return [self.one(item) for item in items]
 
-    def _group(self, items: list[Any]) -> Group | None:
-        """Pack many items at once, None where each needs a look of its own."""
+    def _group(self, items: list[Any], last: Group | None) -> Group:
+        """Look at many items at once: they are the last group if nothing of it changed."""
         kinds = list(map(type, items))
-        named = [bool(_prefix_of(kind)) for kind in set(kinds)]
-        if any(named) and (not all(named) or any(map(_EXTRAS, items))):
+        if last is not None and last.kinds == kinds:
+            packed = self._together(items, objects=last.objects)
+            if packed is not None and packed == last.packed:
+                return last
+        objects = _are_objects(set(kinds))
+        prints = self._all(items)
+        return Group(kinds, objects, self._together(items, objects=objects), prints, sum(map(len, prints)))
+
+    def _together(self, items: list[Any], *, objects: bool | None) -> bytes | None:
+        if objects is None or (objects and any(map(_EXTRAS, items))):
             return None
         try:
-            return kinds, ormsgpack.packb(list(map(_FIELDS, items)) if any(named) else items, self._expose, _OPTIONS)
+            return ormsgpack.packb(list(map(_FIELDS, items)) if objects else items, self._expose, _OPTIONS)
         except TypeError:
             return None
 
@@ -116,6 +140,12 @@ class Packer:
 def _prefix_of(kind: type) -> bytes:
     """Give what stands for the class of a pydantic object before its fields; nothing for any other."""
     return f"{kind.__module__}.{kind.__qualname__}:".encode() if hasattr(kind, "__pydantic_fields__") else b""
+
+
+def _are_objects(kinds: set[type]) -> bool | None:
+    """Tell whether all of these classes are of pydantic, or none; None if only some are."""
+    found = {bool(_prefix_of(kind)) for kind in kinds}
+    return found.pop() if len(found) == 1 else None
 
 
 def _parts_of(value: Any) -> list[Any] | None:

@@ -6,16 +6,17 @@ bytes. A key is at most 200 bytes, fits every index, and sorts uuids as their te
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
-from uuid import UUID
 
 _UUID: Final = b"u"
 _TEXT: Final = b"t"
 _HASH: Final = b"h"
 _LONGEST: Final = 199
 _UUID_LENGTH: Final = 36
+_UUID_BYTES: Final = 16
 
 
 def encoded(text: str) -> bytes:
@@ -45,13 +46,10 @@ def thread_key(name: str, tenant: str = "") -> int:
 def key_of(text: str) -> bytes:
     """Give the key of an id."""
     if len(text) == _UUID_LENGTH:
-        try:
-            uuid = UUID(text)
-        except ValueError:
-            pass
-        else:
-            if str(uuid) == text:
-                return _UUID + uuid.bytes
+        with suppress(ValueError):
+            raw = bytes.fromhex(text.replace("-", ""))
+            if _uuid_of(raw) == text:
+                return _UUID + raw
     raw = encoded(text)
     if len(raw) <= _LONGEST:
         return _TEXT + raw
@@ -62,5 +60,18 @@ def key_of(text: str) -> bytes:
 def text_of(key: bytes) -> str | None:
     """Give the id of a key, or None for one too long to be in its key: its record has it."""
     if key[:1] == _UUID:
-        return str(UUID(bytes=key[1:]))
+        return _uuid_of(key[1:])
     return decoded(key[1:]) if key[:1] == _TEXT else None
+
+
+def is_in_full(key: bytes) -> bool:
+    """Tell whether a key says the whole id."""
+    return key[:1] != _HASH
+
+
+def _uuid_of(raw: bytes) -> str:
+    if len(raw) != _UUID_BYTES:
+        msg = f"{len(raw)} bytes are no uuid"
+        raise ValueError(msg)
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

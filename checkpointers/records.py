@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, Final
 
 from checkpointers.codec import Ref, as_a, as_ref, packed, unpacked
-from checkpointers.keys import key_of, text_of
+from checkpointers.keys import is_in_full, key_of, text_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -47,7 +47,10 @@ class TaskWrites:
     @property
     def kinds(self) -> int:
         """Tell which special writes are among them, as bits that a listing can read."""
-        return sum({KIND_OF.get(write.channel, 0) for write in self.writes})
+        kinds = 0
+        for write in self.writes:
+            kinds |= KIND_OF.get(write.channel, 0)
+        return kinds
 
 
 @dataclass(slots=True)
@@ -130,7 +133,7 @@ class Names:
 def pack_record(record: Record, names: Names) -> bytes:
     """Pack what is not in columns of its own."""
     key = names.keys
-    long_ids = [text for text in (record.id, record.parent, record.ns) if text and text_of(key_of(text)) is None]
+    long_ids = not all(is_in_full(key_of(text)) for text in (record.id, record.parent or "", record.ns))
     return packed(
         [
             record.v,
@@ -192,7 +195,7 @@ def pack_writes(task: TaskWrites, names: Names) -> bytes:
         [write.idx, names.keys[write.channel], write.ref, *([write.path] if write.path != path else ())]
         for write in task.writes
     ]
-    long_task = task.task if text_of(key_of(task.task)) is None else None
+    long_task = None if is_in_full(key_of(task.task)) else task.task
     return packed([path, rows, long_task])
 
 

@@ -58,16 +58,12 @@ class Digests:
 
     def seal(self, place: bytes, raw: bytes) -> bytes:
         """Put a digest before the content."""
-        digest = blake2b(place, digest_size=SEAL_BYTES)
-        digest.update(raw)
-        return digest.digest() + raw
+        return _digest(place, raw) + raw
 
     def open(self, place: bytes, blob: bytes) -> bytes:
         """Check the digest and take it off."""
-        digest = blake2b(place, digest_size=SEAL_BYTES)
         raw = blob[SEAL_BYTES:]
-        digest.update(raw)
-        if digest.digest() != blob[:SEAL_BYTES]:
+        if _digest(place, raw) != blob[:SEAL_BYTES]:
             msg = "its digest does not match"
             raise BrokenSealError(msg)
         return raw
@@ -85,6 +81,10 @@ class Digests:
     def name(self, raw: bytes) -> bytes:
         """Give a digest."""
         return blake2b(raw, digest_size=NAME_BYTES).digest()
+
+
+def _digest(place: bytes, raw: bytes) -> bytes:
+    return blake2b(place + raw, digest_size=SEAL_BYTES).digest()
 
 
 def element_place(thread: int, channel: int, number: int) -> bytes:

@@ -7,6 +7,7 @@ prime, so what a flipped bit makes of it is none.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from checkpointers.records import FAILED, INTERRUPTED, RESUMED
@@ -18,6 +19,7 @@ _WIDTH: Final = 11
 _KINDS: Final = (INTERRUPTED, FAILED, RESUMED)
 
 
+@lru_cache(maxsize=64)
 def tally_of(kinds: int) -> int:
     """Give what one row with these kinds of writes adds."""
     return PRIME * (1 + sum(1 << _ROWS + _WIDTH * place for place, kind in enumerate(_KINDS) if kinds & kind))
@@ -28,6 +30,7 @@ def rows_in(tally: int) -> int:
     return _counted(tally) & ((1 << _ROWS) - 1)
 
 
+@lru_cache(maxsize=64)
 def kinds_in(tally: int) -> int:
     """Give which special kinds are among them."""
     counted = _counted(tally) >> _ROWS

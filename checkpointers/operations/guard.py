@@ -142,19 +142,16 @@ def append(memory: ThreadMemory, elements: Elements, *, changes: Changes, growth
 
 def _grown(known: Standing, growth: Growth, now: int) -> Standing:
     """Give how the thread will stand; the stamp of a new one starts with the time, so that none is used twice."""
-    after = replace(
-        known,
-        stamp=known.stamp + 1 if known.stamp else now,
-        steps=growth.steps,
-        checkpoints=known.checkpoints + growth.checkpoints,
-        size=known.size + growth.size,
-        kinds=known.kinds | growth.kinds,
-        created_at=known.created_at or now,
-        updated_at=now,
-        effects=known.effects + len(growth.entries),
-        fold=known.fold ^ fold_of(growth.entries),
-        bodies=known.bodies + growth.bodies,
-    )
+    after = known.copy()
+    after.stamp = known.stamp + 1 if known.stamp else now
+    after.steps = growth.steps
+    after.checkpoints += growth.checkpoints
+    after.size += growth.size
+    after.kinds |= growth.kinds
+    after.created_at, after.updated_at = known.created_at or now, now
+    after.effects += len(growth.entries)
+    after.fold ^= fold_of(growth.entries)
+    after.bodies += growth.bodies
     if growth.head is not None:
         head = growth.head
         after.head, after.head_id, after.flags, after.kinds = head.step, head.id, head.flags, head.kinds

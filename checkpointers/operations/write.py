@@ -16,7 +16,6 @@ from checkpointers.memory import ThreadMemory, Written
 from checkpointers.operations.common import (
     BODY,
     CHECKPOINT_COLUMNS,
-    FLAGS,
     ID,
     METADATA,
     NS,
@@ -109,8 +108,10 @@ def _put(
         if before.mark:
             record.mark, record.relinked = before.mark, True
         tally = early + written.tallies.get((key_of(record.ns), key_of(record.id)), 0)
-        row = _row(tools, memory, record, new=new, tally=tally, beside=beside)
-        head = Head(record.step, row[ID], row[FLAGS], pack_metadata(new.metadata), kinds_in(tally))
+        metadata = pack_metadata(new.metadata)
+        flags = flags_of(new.checkpoint) | (BESIDE if beside else 0)
+        row = _row(tools, memory, record, flags=flags, tally=tally, metadata=metadata)
+        head = Head(record.step, row[ID], flags, metadata, kinds_in(tally))
         growth = Growth(
             steps=max(standing.steps, record.step),
             checkpoints=0 if before.step else 1,
@@ -306,12 +307,10 @@ def _updated(checkpoint: Mapping[str, Any]) -> list[str] | None:
     return list(updated) if updated is not None else None
 
 
-def _row(tools: Tools, memory: ThreadMemory, record: Record, *, new: NewCheckpoint, tally: int, beside: bool) -> Row:
-    ns, id_ = key_of(record.ns), key_of(record.id)
-    flags = flags_of(new.checkpoint) | (BESIDE if beside else 0)
-    metadata = memory.vault.hide(metadata_place(memory.key, ns, id_), pack_metadata(new.metadata))
+def _row(tools: Tools, memory: ThreadMemory, record: Record, *, flags: int, tally: int, metadata: bytes) -> Row:
+    hidden = memory.vault.hide(metadata_place(memory.key, key_of(record.ns), key_of(record.id)), metadata)
     body = pack_record(record, tools.names)
-    row = sealed_row(memory, record, flags=flags, tally=tally, metadata=metadata, body=body)
+    row = sealed_row(memory, record, flags=flags, tally=tally, metadata=hidden, body=body)
     if not record.relinked:
         record.mark = mark_of(body)
     return row

@@ -10,8 +10,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
+from pydantic import BaseModel
 
 from checkpointers import Saver
+from checkpointers.fingerprint import GROUP, Packer
 from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import DeltaState, State, config, loop
 from tests.conftest import reopen
@@ -259,6 +261,27 @@ def test_a_change_anywhere_in_a_long_list_is_noticed(url: str, at: int, reopened
     saver.close()
     with reopen(url) as again:
         assert values(again)["list"] == changed
+
+
+class One(BaseModel, extra="allow"):
+    text: str
+
+
+class Other(BaseModel):
+    text: str
+
+
+def test_a_group_of_items_is_the_same_only_with_the_same_classes_and_fields() -> None:
+    """An object that was replaced by one of another class with the same fields is new, and one with a field more."""
+    packer, items = Packer(lambda value: ("text", repr(value).encode())), [One(text=str(n)) for n in range(3 * GROUP)]
+    before = packer.each(items, None)
+    assert packer.each(items, before).groups == before.groups
+    items[GROUP + 5] = Other(text=items[GROUP + 5].text)
+    items[2 * GROUP].more = "a field that its class does not declare"
+    after = packer.each(items, before)
+    changed = [n for n, (was, now) in enumerate(zip(before.each, after.each, strict=True)) if was != now]
+    assert changed == [GROUP + 5, 2 * GROUP]
+    assert after.size == sum(map(len, after.each))
 
 
 def test_tiny_items_read_and_written_on_keep_their_order(url: str) -> None:
