@@ -45,8 +45,10 @@ class _Engines:
     def __init__(self) -> None:
         self.plain = zstandard.ZstdCompressor(level=LEVEL)
         self.messages = zstandard.ZstdCompressor(level=LEVEL, dict_data=_dictionary(), write_dict_id=False)
-        self.from_plain = zstandard.ZstdDecompressor()
-        self.from_messages = zstandard.ZstdDecompressor(dict_data=_dictionary())
+        self.back = {
+            ZSTD: zstandard.ZstdDecompressor().decompress,
+            ZSTD_MESSAGES: zstandard.ZstdDecompressor(dict_data=_dictionary()).decompress,
+        }
 
 
 @cache
@@ -85,17 +87,17 @@ def squeeze(raw: bytes) -> bytes:
 
 def unsqueeze(blob: bytes) -> bytes:
     """Give back what was squeezed; raises `ValueError` for bytes that no `squeeze` made."""
-    marker = blob[:1]
+    marker, frame = blob[:1], blob[1:]
     if marker == PLAIN:
-        return blob[1:]
+        return frame
     engines = _lent()
     try:
-        engine = {ZSTD: engines.from_plain, ZSTD_MESSAGES: engines.from_messages}.get(marker)
-        if engine is None:
+        decompress = engines.back.get(marker)
+        if decompress is None:
             msg = f"unknown compression marker {marker!r}"
             raise ValueError(msg)
-        _check_size(blob[1:])
-        raw: bytes = engine.decompress(blob[1:])
+        _check_size(frame)
+        raw: bytes = decompress(frame)
     except zstandard.ZstdError as error:
         msg = f"damaged compressed data ({error})"
         raise ValueError(msg) from error

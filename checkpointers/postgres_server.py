@@ -198,8 +198,8 @@ class PostgresDatabase(Database):
             return self._many(connection, request)
         if isinstance(request, Together):
             with connection.pipeline():
-                asked = [self._ask(connection, one) for one in request.statements]
-                return [cursor.fetchall() for cursor in asked]
+                asked = [self._ask(connection, _single(one)) for one in request.statements]
+            return [cursor.fetchall() for cursor in asked]  # inside, each would be waited for by itself
         cursor = self._ask(connection, request)
         return cursor.fetchall() if cursor.description else []
 
@@ -207,12 +207,8 @@ class PostgresDatabase(Database):
         return connection.execute(self._translated(request.sql), request.params, binary=True)
 
     def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
-        if len(request.params) == 1:
-            return self._answer(connection, Statement(request.sql, request.params[0]))
-        if not request.writes:
-            sql = at_once(request.sql, tuple(map(type, request.params[0])))
-            columns = [list(column) for column in zip(*request.params, strict=True)]
-            return self._answer(connection, Statement(sql, columns))
+        if not request.writes or len(request.params) == 1:
+            return self._answer(connection, _single(request))
         with connection.cursor() as cursor:
             cursor.executemany(self._translated(request.sql), request.params)
         return []
@@ -295,6 +291,16 @@ def close_with(owner: object, pool: psycopg_pool.ConnectionPool[Any]) -> None:
             pool.close()
 
     weakref.finalize(owner, let_go).atexit = False
+
+
+def _single(request: Statement | Many) -> Statement:
+    """Say in one statement what is asked with each row of parameters."""
+    if isinstance(request, Statement):
+        return request
+    if len(request.params) == 1:
+        return Statement(request.sql, request.params[0])
+    sql = at_once(request.sql, tuple(map(type, request.params[0])))
+    return Statement(sql, [list(column) for column in zip(*request.params, strict=True)])
 
 
 def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:

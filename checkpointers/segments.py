@@ -118,6 +118,14 @@ class Stack:
             raise MissingElementError(number, self._damage.get(number) or self._damage.get(start_of(number)))
         return raw
 
+    def has(self, first: int, count: int) -> bool:
+        """Tell whether the rows of so many elements from this one on were read, sound or not."""
+        rows = self._raw.keys() | self._damage.keys()
+        return all(
+            number in rows or start_of(number) in self._segments or start_of(number) in self._damage
+            for number in range(first, first + count)
+        )
+
     def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, bytes] | None:
         """Join the elements of runs without `prefix`, if all of them start with it; with their count."""
         pieces: list[bytes] = []

@@ -81,8 +81,8 @@ class Thread:
 
     def stack(self, channel: int) -> Stack:
         """Start a stack of elements of a channel, which opens what is added to it."""
-        vault, key = self.vault, self.key
-        return Stack(lambda number, body: vault.open(element_place(key, channel, number), body))
+        opened, place, key = self.vault.open, element_place, self.key
+        return Stack(lambda number, body: opened(place(key, channel, number), body))
 
 
 def holder_of(row: Sequence[Any]) -> Holder:

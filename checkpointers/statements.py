@@ -33,9 +33,9 @@ class Many:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several statements that read, in one round trip; answered with the rows of each."""
+    """Several requests that read, in one round trip; answered with the rows of each."""
 
-    statements: Sequence[Statement]
+    statements: Sequence[Statement | Many]
 
 
 @dataclass(frozen=True, slots=True)

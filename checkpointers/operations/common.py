@@ -13,7 +13,7 @@ from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpa
 from checkpointers.sealing import checkpoint_place, metadata_place, name_seal, write_place
 from checkpointers.segments import MissingElementError
 from checkpointers.standing import STANDING_COLUMNS, Holder, Thread, holder_of, unpack_standing
-from checkpointers.statements import Insert, Row, Statement, Statements
+from checkpointers.statements import Insert, Row, Statement, Statements, Together
 from checkpointers.tally import rows_in
 from checkpointers.vaults import Vaults
 
@@ -24,6 +24,7 @@ NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_CO
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
 ELEMENT_COLUMNS: Final = ("channel", "n", "body")
 SELECT_CHECKPOINT: Final = f"SELECT {', '.join(CHECKPOINT_COLUMNS)} FROM cp_checkpoints"
+HEAD: Final = "(SELECT head FROM cp_threads WHERE thread = ?)"
 SELECT_ELEMENTS: Final = (
     f"SELECT {', '.join(ELEMENT_COLUMNS)} FROM cp_elements WHERE thread = ? AND channel = ? AND n BETWEEN ? AND ?"
 )
@@ -294,6 +295,31 @@ def _said(key: Any) -> str:
         return text_of(key) or key.hex()
     except DAMAGE:
         return repr(key)
+
+
+def find_checkpoint(tools: Tools, place: Place) -> Statements[tuple[Thread | None, Row | None]]:
+    """Find a thread, and the checkpoint of it that a place names or at which its namespace stands, asked for at once.
+
+    A thread that is written meanwhile may stand elsewhere by then: its checkpoint is asked for again.
+    """
+    key = tools.key(place.thread)
+    if place.ns != ROOT and not place.id:
+        thread = yield from find_thread(tools, place.thread)
+        return thread, (yield from checkpoint_row(thread, place)) if thread is not None else None
+    what, by = ("id = ?", key_of(place.id)) if place.id else (f"step = {HEAD}", key)
+    asked = Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND {what}", (key, key_of(place.ns), by))
+    found, rows = yield Together((select_thread(key), asked))
+    thread = open_thread(tools, found[0], place.thread) if found else (yield from find_thread(tools, place.thread))
+    if thread is None:
+        return None, None
+    if found and rows and _is_asked(thread, place, rows[0]):
+        return thread, rows[0]
+    return thread, (yield from checkpoint_row(thread, place))
+
+
+def _is_asked(thread: Thread, place: Place, row: Row) -> bool:
+    asked = key_of(place.id) if place.id else thread.standing.head
+    return bool((row[NS], row[ID if place.id else STEP]) == (key_of(place.ns), asked))
 
 
 def checkpoint_row(thread: Thread, place: Place) -> Statements[Row | None]:

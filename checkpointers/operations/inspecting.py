@@ -105,7 +105,7 @@ def _value(tools: Tools, thread: Thread, what: tuple[int, str, Any], problems: l
     step, channel, ref = what
     want = read.Wanted(thread.name, step, channel, ref)
     try:
-        return read.join(tools, want, (yield from read.fetch(tools, thread, [want])))
+        return read.join(tools, want, (yield from read.fetch(tools, thread, [(channel, ref)])))
     except KeyringError:
         raise
     except (CheckpointerError, ValueError, KeyError) as error:

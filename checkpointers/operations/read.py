@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checkpointers.codec import Ref, is_recipe, joined, spans
@@ -13,6 +13,7 @@ from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
+    ID,
     NS,
     ROOT,
     SELECT_CHECKPOINT,
@@ -22,8 +23,7 @@ from checkpointers.operations.common import (
     Place,
     Tools,
     absent,
-    checkpoint_row,
-    find_thread,
+    find_checkpoint,
     records_of,
     see_all_writes,
     see_asked,
@@ -35,9 +35,10 @@ from checkpointers.operations.storing import learn, resolved
 from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.segments import MissingElementError, Stack, start_of
 from checkpointers.standing import Thread
-from checkpointers.statements import Many, Row, Statement, Statements
+from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 
 NOTHING: Final = Stack()
+AHEAD: Final = 2  # what is written on a checkpoint mostly comes next: read with the state, it need not be asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,10 @@ class Wanted:
 
 def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> Statements[Loaded | None]:
     """Read the checkpoint that a place names, or the one its namespace stands at; a memory learns what it holds."""
-    thread = yield from find_thread(tools, place.thread)
-    if thread is None:
-        if memory is not None:
-            meet(tools, memory, place.thread, None)
-        return None
-    row = yield from checkpoint_row(thread, place)
-    if row is None:
+    thread, row = yield from find_checkpoint(tools, place)
+    if thread is None and memory is not None:
+        meet(tools, memory, place.thread, None)
+    if thread is None or row is None:
         return None
     found = yield from load(tools, thread, [row])
     if memory is not None:
@@ -82,13 +80,12 @@ def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> State
 
 def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[Any]:
     """Read one channel of a checkpoint and nothing else of its state."""
-    thread = yield from find_thread(tools, place.thread)
-    row = (yield from checkpoint_row(thread, place)) if thread is not None else None
+    thread, row = yield from find_checkpoint(tools, place)
     records = (yield from records_of(tools, thread, [row])) if thread is not None and row is not None else []
     if thread is None or not records or name not in records[0].refs:
         return default
     want = Wanted(place.thread, records[0].step, name, records[0].refs[name])
-    return join(tools, want, (yield from fetch(tools, thread, [want])))
+    return join(tools, want, (yield from fetch(tools, thread, [(name, want.ref)])))
 
 
 def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Loaded]]:
@@ -107,32 +104,34 @@ def opened(
 ) -> Statements[tuple[list[Record], list[list[TaskWrites]], Shelf]]:
     """Open rows of checkpoints: their records, the writes on each, and every element that either needs, each once."""
     records = yield from records_of(tools, thread, rows)
-    pending = yield from pending_writes(tools, thread, rows, records)
-    name = thread.name
-    wanted = [Wanted(name, r.step, channel, ref) for r in records for channel, ref in r.refs.items()]
-    wanted += [
-        Wanted(name, record.step, write.channel, write.ref)
-        for record, tasks in zip(records, pending, strict=True)
-        for task in tasks
-        for write in task.writes
-    ]
-    shelf = yield from fetch(tools, thread, wanted)
+    shelf = Shelf()
+    elements = yield from _needs(tools, thread, shelf, [named for record in records for named in record.refs.items()])
+    writes = _writes_on(thread, rows)
+    if elements is None:
+        written = yield writes
+    else:
+        written, found = yield Together((writes, elements))
+        shelf.take(thread, found)
+    pending = yield from _pending(tools, thread, rows, written)
+    left = [(write.channel, write.ref) for tasks in pending for task in tasks for write in task.writes]
+    yield from _fill(tools, thread, shelf, left)
     return records, pending, shelf
 
 
-def pending_writes(
-    tools: Tools, thread: Thread, rows: Sequence[Row], records: Sequence[Record]
-) -> Statements[list[list[TaskWrites]]]:
-    """Read the writes stored on each of these checkpoints, and see that none of them is missing."""
-    keys = [(thread.key, key_of(record.ns), key_of(record.id)) for record in records]
+def _writes_on(thread: Thread, rows: Sequence[Row]) -> Many:
+    return Many(SELECT_WRITES, [(thread.key, row[NS], row[ID]) for row in rows])
+
+
+def _pending(tools: Tools, thread: Thread, rows: Sequence[Row], written: Rows) -> Statements[list[list[TaskWrites]]]:
+    """Open the writes that were read of these checkpoints, and see that none of them is missing."""
     by_checkpoint: dict[tuple[bytes, bytes], list[Row]] = {}
-    for row in (yield Many(SELECT_WRITES, keys)):
+    for row in written:
         by_checkpoint.setdefault((row[0], row[1]), []).append(row)
     result = []
-    for row, (_, ns, checkpoint) in zip(rows, keys, strict=True):
-        written = by_checkpoint.get((ns, checkpoint), [])
-        see_all_writes(thread, row, written)
-        result.append((yield from writes_of(tools, thread, written, row[STEP])))
+    for row in rows:
+        own = by_checkpoint.get((row[NS], row[ID]), [])
+        see_all_writes(thread, row, own)
+        result.append((yield from writes_of(tools, thread, own, row[STEP])))
     return result
 
 
@@ -140,28 +139,49 @@ def pending_writes(
 class Shelf:
     """The elements that were read of a thread, by channel, and the runs of the references that have recipes."""
 
-    stacks: dict[int, Stack]
-    recipes: dict[tuple[int, Any], Ref]
+    stacks: dict[int, Stack] = field(default_factory=dict)
+    recipes: dict[tuple[int, Any], Ref] = field(default_factory=dict)
+
+    def take(self, thread: Thread, rows: Rows) -> None:
+        """Add rows of elements, of channels that were asked for."""
+        see_asked(thread, {channel for channel, _, _ in rows} - self.stacks.keys(), set())
+        for channel, number, body in rows:
+            self.stacks[channel].take(number, body)
 
 
-def fetch(tools: Tools, thread: Thread, wanted: Iterable[Wanted]) -> Statements[Shelf]:
-    """Read every element that these references need, each once, in one request; in two if some have recipes."""
-    wanted = list(wanted)
-    refs = [(tools.names.keys[want.channel], want.ref) for want in wanted]
-    long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)}
-    recipes = (yield from resolved(thread, long)) if long else {}
+def fetch(tools: Tools, thread: Thread, wanted: Iterable[tuple[str, Ref]]) -> Statements[Shelf]:
+    """Read every element that references of channels need, each once."""
+    shelf = Shelf()
+    yield from _fill(tools, thread, shelf, wanted)
+    return shelf
+
+
+def _fill(tools: Tools, thread: Thread, shelf: Shelf, wanted: Iterable[tuple[str, Ref]]) -> Statements[None]:
+    """Read what these references need and is not on the shelf, each element once."""
+    elements = yield from _needs(tools, thread, shelf, wanted)
+    if elements is not None:
+        shelf.take(thread, (yield elements))
+
+
+def _needs(tools: Tools, thread: Thread, shelf: Shelf, wanted: Iterable[tuple[str, Ref]]) -> Statements[Many | None]:
+    """Ask for the elements that these references need and are not on the shelf; recipes are read at once."""
+    refs = [(tools.names.keys[channel], ref) for channel, ref in wanted]
+    long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)} - shelf.recipes.keys()
+    if long:
+        shelf.recipes.update((yield from resolved(thread, long)))
     ranges: dict[int, set[tuple[int, int]]] = {}
     for key, ref in refs:
-        runs = spans(recipes[key, tuple(ref)] if is_recipe(ref) else ref)
+        stack = shelf.stacks.get(key)
+        runs = spans(shelf.recipes[key, tuple(ref)] if is_recipe(ref) else ref)
+        runs = runs if stack is None else [run for run in runs if not stack.has(*run)]
         if runs:
             ranges.setdefault(key, set()).update(runs)
-    stacks = {key: thread.stack(key) for key in ranges}
-    params = [(thread.key, key, start_of(first), last) for key, runs in ranges.items() for first, last in joined(runs)]
-    rows = (yield Many(SELECT_ELEMENTS, params)) if params else ()
-    for channel, number, body in rows:
-        see_asked(thread, channel in stacks, asked=True)
-        stacks[channel].take(number, body)
-    return Shelf(stacks, recipes)
+    for key in ranges.keys() - shelf.stacks.keys():
+        shelf.stacks[key] = thread.stack(key)
+    params = [
+        (thread.key, key, start_of(first), last + AHEAD) for key, runs in ranges.items() for first, last in joined(runs)
+    ]
+    return Many(SELECT_ELEMENTS, params) if params else None
 
 
 def made(
@@ -219,8 +239,7 @@ def history_of(
 ) -> Statements[dict[str, tuple[list[tuple[str, str, Any]], tuple[Any] | None]]]:
     """Give what each DeltaChannel was told on the way to a checkpoint: its writes, and the value they start from."""
     empty: dict[str, tuple[list[tuple[str, str, Any]], tuple[Any] | None]] = {name: ([], None) for name in channels}
-    thread = yield from find_thread(tools, place.thread)
-    row = (yield from checkpoint_row(thread, place)) if thread is not None else None
+    thread, row = yield from find_checkpoint(tools, place)
     if thread is None or row is None:
         return empty
     (target,) = yield from records_of(tools, thread, [row])
@@ -229,7 +248,7 @@ def history_of(
     except MissingAncestorError as error:
         raise IncompleteRecordError(thread=thread.name, step=target.step, channel=str(error)) from error
     wanted = [
-        Wanted(place.thread, target.step, channel, ref)
+        (channel, ref)
         for channel, base in bases.items()
         for ref in [base.seed, *(ref for _, ref in base.writes)]
         if ref is not None
@@ -262,7 +281,7 @@ def ancestors(tools: Tools, thread: Thread, ns: str) -> Callable[[int, int], Sta
         for row in rows:
             see_asked(thread, row[NS], key)
         records = yield from records_of(tools, thread, rows)
-        tasks = yield from pending_writes(tools, thread, rows, records)
+        tasks = yield from _pending(tools, thread, rows, (yield _writes_on(thread, rows)))
         return list(zip(records, tasks, strict=True))
 
     return page

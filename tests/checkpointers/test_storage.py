@@ -12,8 +12,10 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from pydantic import BaseModel
 
-from checkpointers import Saver
+from checkpointers import PostgresSaver, Saver
 from checkpointers.fingerprint import GROUP, Packer
+from checkpointers.postgres_server import PostgresDatabase
+from checkpointers.statements import Together
 from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import DeltaState, State, config, loop
 from tests.conftest import reopen
@@ -346,3 +348,52 @@ def test_what_a_subgraph_had_before_a_checkpoint_is_told_by_ids(saver: Saver) ->
 
     assert before(ids[0]) == []
     assert before(ids[3]) == [ids[2], ids[1]]
+
+
+def test_a_state_is_read_in_two_round_trips(url: str) -> None:
+    """A thread and its checkpoint are asked for together, and so are the writes on it and all that both refer to."""
+    with reopen(url) as saver:
+        loop(saver).invoke({"until": 40, "n": 0}, config())
+        older = saver.steps("t")[-20].id
+    with reopen(url) as saver:
+        for place in (config(), config(checkpoint_id=older)):
+            saver.get_tuple(place)  # names are learned once
+            asked: list[Any] = []
+            with listening(saver, asked):
+                found = saver.get_tuple(place)
+            assert [type(request).__name__ for request in asked] == ["Together", "Together"]
+            assert found is not None
+            assert bool(found.pending_writes) == ("checkpoint_id" in place["configurable"])
+
+
+def test_a_thread_that_moves_while_it_is_looked_at(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint that is read is the one that its thread was read to stand at, though another is newer by then."""
+    truly, moved = PostgresDatabase._answer, list[Any]()
+    with PostgresSaver.open(postgres_url) as saver, PostgresSaver.open(postgres_url) as other:
+        place = put(saver, {"x": "a value"})
+
+        def answered(self: PostgresDatabase, connection: Any, request: Any) -> Any:
+            if moved or self is not saver.database or not isinstance(request, Together):
+                return truly(self, connection, request)
+            first = truly(self, connection, request.statements[0])
+            moved.append(put(other, {"x": "another"}, after=place, version=2))
+            return [first, *(truly(self, connection, one) for one in request.statements[1:])]
+
+        monkeypatch.setattr(PostgresDatabase, "_answer", answered)
+        assert values(saver) == {"x": "a value"}
+        assert moved
+        assert values(saver) == {"x": "another"}
+
+
+def test_writes_that_hold_more_than_comes_next(url: str) -> None:
+    """What writes refer to is read with the state they are on, or after it where they hold much, or of other channels."""
+    written = [("list", items(12)[2:]), ("new", {"text": "of a channel that the state does not have yet" * 2})]
+    with reopen(url) as saver:
+        place = put(saver, {"list": items(2)})
+        saver.put_writes(place, written, "task")
+        put(saver, {"list": items(12), "more": items(1)}, after=place, version=2)
+    with reopen(url) as saver:
+        found = saver.get_tuple(place)
+        assert found is not None
+        assert [(channel, value) for _, channel, value in found.pending_writes or ()] == written
+        assert found.checkpoint["channel_values"] == {"list": items(2)}

@@ -66,6 +66,8 @@ MUTANTS = (
     Mutant("the classes of a group", "checkpointers/fingerprint.py", "if last is not None and last.kinds == kinds:", "if last is not None:", f"{T}/test_storage.py"),
     Mutant("the look of a group", "checkpointers/fingerprint.py", "if packed is not None and packed == last.packed:", "if packed is not None:", f"{T}/test_storage.py"),
     Mutant("the extras of a group", "checkpointers/fingerprint.py", "if objects is None or (objects and any(map(_EXTRAS, items))):", "if objects is None:", f"{T}/test_storage.py"),
+    Mutant("the checkpoint that was asked for", f"{OPS}/common.py", "if found and rows and _is_asked(thread, place, rows[0]):", "if found and rows:", f"{T}/test_storage.py {T}/test_damage.py"),
+    Mutant("what is not on the shelf", f"{OPS}/read.py", "[run for run in runs if not stack.has(*run)]", "[]", f"{T}/test_storage.py"),
     Mutant("the digest of a row", "checkpointers/sealing.py", "if _digest(place, raw) != blob[:SEAL_BYTES]:", "if False:", f"{T}/test_fsck.py"),
     Mutant("the place in a seal", "checkpointers/sealing.py", "blake2b(place + raw, digest_size=SEAL_BYTES)", "blake2b(raw, digest_size=SEAL_BYTES)", f"{T}/test_fsck.py"),
     Mutant("the tally of writes", f"{OPS}/common.py", "if len(written) < counted:", "if False:", f"{T}/test_damage.py {T}/test_fsck.py"),
