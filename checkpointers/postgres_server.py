@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkpointers import tenancy
@@ -24,11 +25,10 @@ from checkpointers.errors import (
     StorageError,
     UnreachableError,
 )
-from checkpointers.postgres_words import append_sql, at_once, in_schema, shape
+from checkpointers.postgres_words import append_sql, at_once, in_schema, params_of, shape
 from checkpointers.statements import (
     DUPLICATE,
     Append,
-    Change,
     Many,
     Operation,
     Request,
@@ -216,13 +216,7 @@ class PostgresDatabase(Database):
     def _append(self, connection: psycopg.Connection[Any], request: Append) -> Rows:
         """Send the guard and every insert as one statement: one round trip, one commit."""
         sql = append_sql(request.guard.sql, tuple(map(shape, request.changes)))
-        params = [*request.guard.params]
-        for change in request.changes:
-            if isinstance(change, Change):
-                params += [value for row in change.rows for value in row]
-                continue
-            one = len(change.rows) == 1
-            params += change.rows[0] if one else [list(column) for column in zip(*change.rows, strict=True)]
+        params = [*request.guard.params, *chain.from_iterable(map(params_of, request.changes))]
         try:
             return connection.execute(self._translated(sql), params).fetchall()
         except self._psycopg.errors.UniqueViolation:

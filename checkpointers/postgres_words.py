@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from checkpointers.statements import Change, Delete, Insert
 from checkpointers.tenancy import own_rows
@@ -54,30 +54,38 @@ def at_once(sql: str, kinds: tuple[type, ...]) -> str:
     )
 
 
-Shape = tuple[str, tuple[str, ...], str, bool]
+FEW: Final = 4  # rows that are sent value by value: an array takes the driver longer to write
+Shape = tuple[str, tuple[str, ...], str, int]
 
 
 def shape(change: Insert | Delete | Change) -> Shape:
-    """Give what the text of a change depends on, without its rows."""
+    """Give what the text of a change depends on: not its rows, but how many they are while they are few, or else 0."""
     if isinstance(change, Change):
-        return change.sql, ("",) * len(change.rows), "", False
-    one = len(change.rows) == 1
+        return change.sql, ("",) * len(change.rows), "", 0
+    few = len(change.rows) if len(change.rows) <= FEW else 0
     if isinstance(change, Delete):
-        return change.sql, ("channel", "n", "n"), "", one
-    return change.table, change.columns, "replace" if change.replace else "shared" if change.shared else "", one
+        return change.sql, ("channel", "n", "n"), "", few
+    return change.table, change.columns, "replace" if change.replace else "shared" if change.shared else "", few
+
+
+def params_of(change: Insert | Delete | Change) -> list[Any]:
+    """Give the values that a change sends, in the order in which its text asks for them."""
+    if isinstance(change, Change) or len(change.rows) <= FEW:
+        return [value for row in change.rows for value in row]
+    return [list(column) for column in zip(*change.rows, strict=True)]
 
 
 @lru_cache(maxsize=64)
 def append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
     """Give one statement of a guard and of the changes that depend on it."""
     parts = [f"guard AS ({guard})"]
-    for index, (what, columns, how, one) in enumerate(changes):
+    for index, (what, columns, how, few) in enumerate(changes):
         if not any(columns):
             sql = f"{what} AND EXISTS (SELECT 1 FROM guard)"  # noqa: S608  own names
             parts += [f"change_{index}_{row} AS ({sql})" for row in range(len(columns))]
             continue
-        given = ", ".join(f"?::{TYPES[column]}{'' if one else '[]'}" for column in columns)
-        rows = f"(VALUES ({given}))" if one else f"unnest({given})"
+        given = ", ".join(f"?::{TYPES[column]}{'' if few else '[]'}" for column in columns)
+        rows = f"(VALUES {', '.join([f'({given})'] * few)})" if few else f"unnest({given})"
         parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, how)})")
     return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
 
