@@ -25,7 +25,7 @@ from checkpointers.errors import (
     StorageError,
     UnreachableError,
 )
-from checkpointers.postgres_words import append_sql, at_once, in_schema, params_of, shape
+from checkpointers.postgres_words import append_sql, at_once, few, in_schema, params_of, sent, shape
 from checkpointers.statements import (
     DUPLICATE,
     Append,
@@ -293,8 +293,8 @@ def _single(request: Statement | Many) -> Statement:
         return request
     if len(request.params) == 1:
         return Statement(request.sql, request.params[0])
-    sql = at_once(request.sql, tuple(map(type, request.params[0])))
-    return Statement(sql, [list(column) for column in zip(*request.params, strict=True)])
+    sql = at_once(request.sql, tuple(map(type, request.params[0])), few(request.params))
+    return Statement(sql, sent(request.params))
 
 
 def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:

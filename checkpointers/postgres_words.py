@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
@@ -18,7 +19,8 @@ TYPES: Final = {
     "number": "int4", "revision": "int4", "hash": "bytea",
     "name_key": "int4", "name": "bytea", "digest": "bytea", "seal": "bytea",
 }  # fmt: skip
-ARRAYS: Final[dict[type, str]] = {int: "int8[]", bytes: "bytea[]"}
+FEW: Final = 8
+KINDS: Final[dict[type, str]] = {int: "int8", bytes: "bytea"}
 _CONFLICT: Final = re.compile(r"(INSERT INTO (cp_\w+)(?:(?!INSERT INTO).)*?) ON CONFLICT \([^)]*\)", re.DOTALL)
 _OURS: Final = re.compile(r"(?<!INDEX )(?<!CONSTRAINT )\bcp_")
 PRIMARY_KEYS: Final = {
@@ -39,53 +41,65 @@ def in_schema(sql: str, schema: str, *, filtered: bool = False) -> str:
     return _OURS.sub(f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s"))
 
 
-@lru_cache(maxsize=64)
-def at_once(sql: str, kinds: tuple[type, ...]) -> str:
-    """Give one statement that asks a question about each row of parameters, which come as columns.
+def few(rows: Sequence[Any]) -> int:
+    """Give how many rows these are if they are sent value by value, 0 if by column.
+
+    The driver takes longer to write an array than a few values; but every number of rows is a statement of its own.
+    """
+    return len(rows) if len(rows) <= FEW else 0
+
+
+def sent(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Give rows as the parameters that they are sent as."""
+    return [*chain.from_iterable(rows)] if few(rows) else [list(column) for column in zip(*rows, strict=True)]
+
+
+@lru_cache(maxsize=256)
+def at_once(sql: str, kinds: tuple[type, ...], count: int) -> str:
+    """Give one statement that asks a question about each row of parameters; `count` of them if they are few.
 
     `OFFSET 0` keeps the question by itself: the database looks each row up, as it would for one, and plans no join.
     """
     pieces, names = sql.split("?"), [f"p{place}" for place in range(len(kinds))]
     asked = "".join(chain.from_iterable(zip(pieces, [*(f"given.{name}" for name in names), ""], strict=True)))
-    arrays = ", ".join(f"?::{ARRAYS[kind]}" for kind in kinds)
+    types = [f"?::{KINDS[kind]}" for kind in kinds]
+    each = (f"({', '.join(types)}, {place})" for place in range(count))
+    rows = f"(VALUES {', '.join(each)})" if count else f"unnest({'[], '.join(types)}[]) WITH ORDINALITY"
     return (
-        f"SELECT found.* FROM unnest({arrays}) WITH ORDINALITY AS given ({', '.join(names)}, place)"  # noqa: S608  own
+        f"SELECT found.* FROM {rows} AS given ({', '.join(names)}, place)"  # noqa: S608  own names
         f" CROSS JOIN LATERAL ({asked} OFFSET 0) AS found ORDER BY given.place"
     )
 
 
-FEW: Final = 4  # rows that are sent value by value: an array takes the driver longer to write
 Shape = tuple[str, tuple[str, ...], str, int]
 
 
 def shape(change: Insert | Delete | Change) -> Shape:
-    """Give what the text of a change depends on: not its rows, but how many they are while they are few, or else 0."""
+    """Give what the text of a change depends on: not its rows, but how many they are if they are few."""
     if isinstance(change, Change):
         return change.sql, ("",) * len(change.rows), "", 0
-    few = len(change.rows) if len(change.rows) <= FEW else 0
     if isinstance(change, Delete):
-        return change.sql, ("channel", "n", "n"), "", few
-    return change.table, change.columns, "replace" if change.replace else "shared" if change.shared else "", few
+        return change.sql, ("channel", "n", "n"), "", few(change.rows)
+    how = "replace" if change.replace else "shared" if change.shared else ""
+    return change.table, change.columns, how, few(change.rows)
 
 
 def params_of(change: Insert | Delete | Change) -> list[Any]:
     """Give the values that a change sends, in the order in which its text asks for them."""
-    if isinstance(change, Change) or len(change.rows) <= FEW:
-        return [value for row in change.rows for value in row]
-    return [list(column) for column in zip(*change.rows, strict=True)]
+    return [*chain.from_iterable(change.rows)] if isinstance(change, Change) else sent(change.rows)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
     """Give one statement of a guard and of the changes that depend on it."""
     parts = [f"guard AS ({guard})"]
-    for index, (what, columns, how, few) in enumerate(changes):
+    for index, (what, columns, how, count) in enumerate(changes):
         if not any(columns):
             sql = f"{what} AND EXISTS (SELECT 1 FROM guard)"  # noqa: S608  own names
             parts += [f"change_{index}_{row} AS ({sql})" for row in range(len(columns))]
             continue
-        given = ", ".join(f"?::{TYPES[column]}{'' if few else '[]'}" for column in columns)
-        rows = f"(VALUES {', '.join([f'({given})'] * few)})" if few else f"unnest({given})"
+        given = ", ".join(f"?::{TYPES[column]}{'' if count else '[]'}" for column in columns)
+        rows = f"(VALUES {', '.join([f'({given})'] * count)})" if count else f"unnest({given})"
         parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, how)})")
     return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
 
