@@ -37,6 +37,7 @@ from checkpointers import (
     open_saver,
 )
 from checkpointers.authors import nodes_of
+from checkpointers.statements import Together
 from checkpointers.threads import StepInfo
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
 from tests.checkpointers.test_storage import put
@@ -367,7 +368,10 @@ def asked_of(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, i
             except StopIteration as end:
                 return end.value
             answer = yield request
-            asked.append((request.sql, len(answer)))
+            each = (
+                zip(request.statements, answer, strict=True) if isinstance(request, Together) else [(request, answer)]
+            )
+            asked.extend((one.sql, len(rows)) for one, rows in each)
 
     monkeypatch.setattr(saver.database, "read", lambda operation: read(lambda: noted(operation())))
     return asked
