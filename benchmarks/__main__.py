@@ -23,7 +23,7 @@ RESULTS = HERE / "RESULTS.md"
 PLOTS = HERE / "plots"
 SAVERS = ("sqlite", "postgres", "official-sqlite", "official-postgres", "keeps-nothing", "none")
 SECTIONS: dict[str, list[str]] = {
-    "storage": ["--n", "1", "10", "200", "1000", "--threads", "500", "--savers", *SAVERS],
+    "storage": ["--n", "1", "10", "200", "1000", "--threads", "500", "--repeat", "3", "--savers", *SAVERS],
     "listing": [],
     "history": [],
     "agent": ["--calls", "10", "100", "--repeat", "5"],

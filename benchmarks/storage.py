@@ -215,7 +215,8 @@ def report(results: dict[str, list[dict[str, Any]]]) -> str:
         lines.append(f"| {key} | {' | '.join(cells)} |")
     lines += [
         "",
-        "Ours against the official saver of the same database (time: ours / theirs; bytes: theirs / ours):",
+        "Ours against the official saver of the same database (time: ours / theirs; bytes: theirs / ours), of the medians; and from",
+        "what to what it went, repeat by repeat:",
         "",
     ]
     for key, m in middle.items():
@@ -223,8 +224,9 @@ def report(results: dict[str, list[dict[str, Any]]]) -> str:
         peer = middle.get(f"{OURS.get(saver)} · {rest}")
         if peer:
             parts = [f"1/{peer['bytes'] / m['bytes']:,.0f} of the bytes"]
+            theirs = results[f"{OURS.get(saver)} · {rest}"]
             parts += [
-                f"{name[:-2]} {m[name] / peer[name]:.3f} (1/{peer[name] / m[name]:.1f})"
+                f"{name[:-2]} {m[name] / peer[name]:.3f} (1/{peer[name] / m[name]:.1f}{_spread(name, results[key], theirs)})"
                 for name in m
                 if name.endswith("_s")
             ]
@@ -232,6 +234,12 @@ def report(results: dict[str, list[dict[str, Any]]]) -> str:
     lines += _behind(middle)
     lines += _exponents(middle)
     return "\n".join(lines)
+
+
+def _spread(name: str, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> str:
+    """Say from what to what the ratio went, repeat by repeat."""
+    each = [one[name] / other[name] for one, other in zip(ours, theirs, strict=True)]
+    return f"; {min(each):.3f} to {max(each):.3f}" if len(each) > 1 else ""
 
 
 def _behind(middle: dict[str, dict[str, float]]) -> list[str]:
