@@ -167,11 +167,14 @@ def child(case: dict[str, Any], url: str) -> None:
 
 
 def run_case(case: dict[str, Any], server: str) -> dict[str, Any]:
-    """Run one case in a process of its own, on a database of its own."""
+    """Run one case in a process of its own, on a database of its own, with nothing left to write of the case before."""
     import psycopg
+
+    os.sync()
 
     name = f"b{random.getrandbits(48):x}"
     with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
         connection.execute(f"CREATE DATABASE {name}")
     url = server.rsplit("/", 1)[0] + "/" + name
     command = [sys.executable, "-m", "benchmarks.storage", "--child", json.dumps(case), "--url", url]
