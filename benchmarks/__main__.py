@@ -105,7 +105,8 @@ def main() -> None:
     given = parser.parse_args()
     for name in given.sections or [name for name in SECTIONS if name != "slicing" or given.data]:
         arguments = [str(given.data), *SECTIONS[name]] if name == "slicing" else SECTIONS[name]
-        RESULTS.write_text(put(RESULTS.read_text(), name, measured(name, arguments)))
+        told = measured(name, arguments)
+        RESULTS.write_text(put(RESULTS.read_text(), name, told))  # the page may have been edited meanwhile
         if name == "storage":
             plot()
 
