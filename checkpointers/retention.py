@@ -198,6 +198,9 @@ def _pinned_steps(keep: Keep, thread: str) -> set[int]:
     return steps
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def moment(micros: int) -> datetime:
     """Give the time of stored microseconds."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return _EPOCH + timedelta(microseconds=micros)

@@ -18,7 +18,8 @@ from checkpointers.segments import Stack
 STANDING_COLUMNS: Final = (
     "stamp", "steps", "head", "head_id", "flags", "kinds", "checkpoints", "bytes", "created_at", "updated_at", "body",
 )  # fmt: skip
-_HEAD_ID: Final = STANDING_COLUMNS.index("head_id")
+_TEXTS: Final = {str}
+_WHOLE: Final = {int}
 NO_METADATA: Final = packed({})
 FOLDED: Final = 8
 
@@ -113,16 +114,15 @@ def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, 
 
 def unpack_standing(key: int, vault: Vault, row: Sequence[Any]) -> Standing:
     """Open the columns of a thread's row; raises `BrokenSealError`, or a type's error for a column damaged that far."""
-    head_id = row[_HEAD_ID]
-    numbers = (*row[:_HEAD_ID], *row[_HEAD_ID + 1 : -1])
-    raw = vault.open(thread_place(key, numbers, head_id), row[-1])
+    stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated, body = row
+    numbers = (stamp, steps, head, flags, kinds, checkpoints, size, created, updated)
+    raw = vault.open(thread_place(key, numbers, head_id), body)
     name, metadata, counts, labels, *later = ormsgpack.unpackb(raw)  # rows of version 2 have nothing later
     tags, pins = labels or ([], [])
     effects, fold, bodies = (later[0] if later else None) or (0, 0, 0)
-    stamp, steps, head, flags, kinds, checkpoints, size, created, updated = numbers
     told = unpacked_dict(counts)
     numbered = [*pins, *told, *told.values(), effects, fold, bodies]
-    if not {*map(type, tags)} <= {str} or not {*map(type, numbered)} <= {int}:
+    if {*map(type, tags)} - _TEXTS or {*map(type, numbered)} - _WHOLE:
         msg = "what it counts and how it is labelled has another form"
         raise ValueError(msg)
     return Standing(

@@ -10,9 +10,9 @@ from checkpointers.codec import Codec, unpacked_dict
 from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError
 from checkpointers.keys import decoded, digest, encoded, key_of, text_of, thread_key
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
-from checkpointers.sealing import checkpoint_place, metadata_place, name_seal, write_place
+from checkpointers.sealing import Vault, checkpoint_place, metadata_place, name_seal, write_place
 from checkpointers.segments import MissingElementError
-from checkpointers.standing import STANDING_COLUMNS, Holder, Thread, holder_of, unpack_standing
+from checkpointers.standing import STANDING_COLUMNS, Holder, Standing, Thread, holder_of, unpack_standing
 from checkpointers.statements import Insert, Row, Statement, Statements, Together
 from checkpointers.tally import rows_in
 from checkpointers.vaults import Vaults
@@ -33,7 +33,7 @@ SELECT_ALL_WRITES: Final = f"SELECT {', '.join(WRITE_COLUMNS)} FROM cp_writes WH
 SELECT_WRITES: Final = f"{SELECT_ALL_WRITES} AND ns = ? AND checkpoint = ?"
 SELECT_THREAD: Final = (
     f"SELECT t.thread, {', '.join(f't.{name}' for name in STANDING_COLUMNS)}, k.key,"
-    " l.token, l.owner, l.since, l.until, l.epoch, l.until < cp_clock()"
+    " l.token, l.owner, l.since, l.until, l.epoch, CASE WHEN l.token IS NOT NULL THEN l.until < cp_clock() END"
     " FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread LEFT JOIN cp_leases l ON l.thread = t.thread"
 )
 _KEY: Final = 1 + len(STANDING_COLUMNS)
@@ -144,20 +144,33 @@ def wrapped_key(key: int) -> Statements[bytes | None]:
 
 def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
     """Open the row of a thread; without a name, learn it from the row."""
+    vault, standing = open_standing(tools, row, name)
+    return Thread(row[0], standing.name, vault, standing, holder_in(standing.name, row))
+
+
+def open_standing(tools: Tools, row: Row, name: str | None = None) -> tuple[Vault, Standing]:
+    """Open how a thread stands, by its row, and give what opens its other rows."""
     key, wrapped = row[0], row[_KEY]
     said = name if name is not None else f"#{key}"
     vault = tools.vaults.of(key, said, wrapped)
-    with checked(said, "the thread's row"):
+    try:
         standing = unpack_standing(key, vault, row[1:_KEY])
+    except DAMAGE as error:
+        raise damaged(said, "the thread's row", error) from error
     if (name is not None and standing.name != name) or tools.key(standing.name) != key:
         raise IntegrityError(said, None, f"its row says it is thread {standing.name!r}")
-    return Thread(key, standing.name, vault, standing, told_holder(said, row[_KEY + 1 :]))
+    return vault, standing
 
 
-def told_holder(name: str, row: Row) -> Holder | None:
-    """Say who holds a thread, by the columns of its lease."""
+def holder_in(name: str, row: Row) -> Holder | None:
+    """Say who holds a thread, by its row; None if nobody does."""
+    return told_holder(name, row[_KEY + 1 :]) if row[_KEY + 1] is not None else None
+
+
+def told_holder(name: str, row: Row) -> Holder:
+    """Say who holds a thread, by the columns of a lease that has a token."""
     with checked(name, "the row of its lease"):
-        return holder_of(row) if row[0] is not None else None
+        return holder_of(row)
 
 
 def is_shredded(row: Row) -> bool:

@@ -11,7 +11,7 @@ from checkpointers import operations
 from checkpointers.cipher import LABELLED, labels_in
 from checkpointers.codec import unpacked_dict
 from checkpointers.effects import BODIES, EFFECTS
-from checkpointers.errors import IncompleteRecordError, IntegrityError, KeyringError, ShreddedError
+from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError, KeyringError, ShreddedError
 from checkpointers.keys import key_of, text_of
 from checkpointers.operations.common import (
     FLAGS,
@@ -25,9 +25,11 @@ from checkpointers.operations.common import (
     Tools,
     all_there,
     checked,
+    damaged,
     find_thread,
+    holder_in,
     learn_names,
-    open_thread,
+    open_standing,
     records_of,
     see_asked,
     told_metadata,
@@ -70,7 +72,7 @@ def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
     for key, info in _infos(tools, rows):
         if wanted.limit is not None and len(found) >= wanted.limit:
             break
-        if _fits(info, wanted):
+        if not decided_here or _fits(info, wanted):
             found.append(info)
             keys.append(key)
     if not any(info.status in ("waiting", "failed") for info in found):
@@ -143,12 +145,14 @@ def _unread(row: Row, status: Status) -> ThreadInfo:
 
 
 def _info(tools: Tools, row: Row) -> ThreadInfo:
-    thread = open_thread(tools, row)
-    with checked(thread.name, "the thread's row"):
-        unpacked_dict(thread.standing.metadata)
-    at, holder = thread.standing, thread.holder
+    _, at = open_standing(tools, row)
+    try:
+        unpacked_dict(at.metadata)
+    except DAMAGE as error:
+        raise damaged(at.name, "the thread's row", error) from error
+    holder = holder_in(at.name, row)
     return ThreadInfo(
-        thread.name, status_of(at.flags, at.kinds), at.head, at.checkpoints, at.size, moment(at.created_at),
+        at.name, status_of(at.flags, at.kinds), at.head, at.checkpoints, at.size, moment(at.created_at),
         moment(at.updated_at), tuple(at.tags), tuple(at.pins), at.metadata,
         holder.owner if holder is not None and not holder.expired else None,
     )  # fmt: skip
@@ -159,7 +163,7 @@ def _fits(info: ThreadInfo, wanted: Wanted) -> bool:
         return False
     if not wanted.metadata:
         return True
-    metadata = info.metadata
+    metadata = unpacked_dict(info.stored_metadata)
     return all(metadata.get(key) == value for key, value in wanted.metadata.items())
 
 
