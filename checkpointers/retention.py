@@ -203,4 +203,4 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def moment(micros: int) -> datetime:
     """Give the time of stored microseconds."""
-    return _EPOCH + timedelta(microseconds=micros)
+    return _EPOCH + timedelta(0, 0, micros)

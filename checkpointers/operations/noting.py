@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkpointers.codec import packed, unpacked
+from checkpointers.codec import as_a, packed, unpacked
 from checkpointers.keys import key_of
 from checkpointers.operations.common import ROOT, SELECT_WRITES, checked
 from checkpointers.operations.rows import COUNT_WRITES
@@ -35,6 +35,7 @@ STANDING: Final = (
 SELECT_NOTE: Final = "SELECT note FROM cp_leases WHERE thread = ? AND note IS NOT NULL"
 SET_NOTE: Final = "UPDATE cp_leases SET note = ? WHERE thread = ?"
 DELETE_WRITES: Final = "DELETE FROM cp_writes WHERE thread = ? AND ns = ? AND checkpoint = ? AND task = ?"
+_ROW: Final = (bytes, bytes, bytes, int, bytes)
 Place = tuple[bytes, bytes]
 
 
@@ -67,10 +68,18 @@ def note_of(thread: Thread) -> Statements[Note | None]:
     rows = (yield Statement(SELECT_NOTE, (thread.key,))) if thread.holder is not None else ()
     for (blob,) in rows:
         with checked(thread.name, "the note of its lease"):
-            token, heads, written = unpacked(thread.vault.open(note_place(thread.key), blob))
-        if thread.holder is not None and token == thread.holder.token:
-            return Note(token, frozenset(heads), frozenset(map(tuple, written)))
+            note = _opened(thread.vault.open(note_place(thread.key), blob))
+        if thread.holder is not None and note.token == thread.holder.token:
+            return note
     return None
+
+
+def _opened(raw: bytes) -> Note:
+    token, heads, rows = unpacked(raw)
+    written: list[tuple[Any, ...]] = [
+        tuple(as_a(kind, one) for kind, one in zip(_ROW, row, strict=True)) for row in as_a(list, rows)
+    ]
+    return Note(as_a(bytes, token), frozenset(as_a(int, head) for head in as_a(list, heads)), frozenset(written))
 
 
 def noted_rows(thread: Thread) -> Statements[list[Row]]:

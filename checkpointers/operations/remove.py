@@ -102,7 +102,8 @@ def lines(found: Contents) -> list[Line]:
             kinds |= task.kinds
         parents = told_metadata(found.thread, row).get("parents")
         root = parents.get("") if isinstance(parents, dict) else None
-        result.append(Line(record.step, record.ns, record.id, record.parent, moment(record.at), kinds, root))
+        called_from = root if isinstance(root, str) else None  # metadata is whatever somebody wrote
+        result.append(Line(record.step, record.ns, record.id, record.parent, moment(record.at), kinds, called_from))
     return result
 
 

@@ -45,6 +45,7 @@ from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage, when
 CHECKPOINTS: Final = "(checkpoints)"
 WRITES: Final = "(writes)"
 RECIPES: Final = "(recipes)"
+EMPTY: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,21 @@ class Wanted:
     tag: str | None = None
     limit: int | None = None
 
+    @property
+    def some(self) -> bool:
+        """Tell whether what a row says decides if its thread is listed."""
+        return self.status is not None or self.tag is not None or bool(self.metadata)
+
+    def takes(self, status: Status, tags: Sequence[str] = (), metadata: Mapping[str, Any] = EMPTY) -> bool:
+        """Tell whether a thread that stands so is wanted."""
+        if self.status not in (None, status) or (self.tag is not None and self.tag not in tags):
+            return False
+        return all(metadata.get(key) == value for key, value in self.metadata.items())
+
 
 def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
     """List threads, the most recently written first, from their own rows alone."""
-    decided_here = wanted.status is not None or wanted.tag is not None or bool(wanted.metadata)
-    limit = f" LIMIT {wanted.limit:d}" if wanted.limit is not None and not decided_here else ""
+    limit = f" LIMIT {wanted.limit:d}" if wanted.limit is not None and not wanted.some else ""
     rows = yield Statement(
         f"{SELECT_THREAD} WHERE t.checkpoints > 0 AND t.updated_at >= ?"
         f" ORDER BY t.updated_at DESC, t.thread DESC{limit}",
@@ -69,12 +80,11 @@ def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
     )
     found: list[ThreadInfo] = []
     keys: list[int] = []
-    for key, info in _infos(tools, rows):
+    for key, info in _infos(tools, rows, wanted):
         if wanted.limit is not None and len(found) >= wanted.limit:
             break
-        if not decided_here or _fits(info, wanted):
-            found.append(info)
-            keys.append(key)
+        found.append(info)
+        keys.append(key)
     if not any(info.status in ("waiting", "failed") for info in found):
         return found
     stuck = _stuck((yield Statement(_STUCK, (key_of(ROOT), key_of(ROOT)))))
@@ -120,51 +130,47 @@ def _stuck(rows: Iterable[Row]) -> dict[int, _Stuck]:
     return found
 
 
-def _infos(tools: Tools, rows: Iterable[Row]) -> Iterator[tuple[int, ThreadInfo]]:
-    """Tell what the rows of threads say, and of one that cannot be opened, that it is there.
+def _infos(tools: Tools, rows: Iterable[Row], wanted: Wanted) -> Iterator[tuple[int, ThreadInfo]]:
+    """Tell what the rows of wanted threads say, and of one that cannot be opened, that it is there.
 
     One that the keys at hand do not open hides no other; where they open none of them, they are refused.
     """
     refusal, opened = None, False
     for row in rows:
         try:
-            info, opened = _info(tools, row), True
+            info, opened = _info(tools, row, wanted), True
         except ShreddedError:
-            info = _unread(row, "shredded")
+            info = _unread(row, "shredded", wanted)
         except IntegrityError:
-            info = _unread(row, "damaged")
+            info = _unread(row, "damaged", wanted)
         except KeyringError as error:
-            info, refusal = _unread(row, "damaged"), refusal or error
-        yield row[0], info
+            info, refusal = _unread(row, "damaged", wanted), refusal or error
+        if info is not None:
+            yield row[0], info
     if refusal is not None and not opened:
         raise refusal
 
 
-def _unread(row: Row, status: Status) -> ThreadInfo:
+def _unread(row: Row, status: Status, wanted: Wanted) -> ThreadInfo | None:
+    if not wanted.takes(status):
+        return None
     return ThreadInfo(f"#{row[0]}", status, 0, 0, 0, moment(0), moment(0), (), (), NO_METADATA)
 
 
-def _info(tools: Tools, row: Row) -> ThreadInfo:
+def _info(tools: Tools, row: Row, wanted: Wanted) -> ThreadInfo | None:
     _, at = open_standing(tools, row)
     try:
-        unpacked_dict(at.metadata)
+        metadata = unpacked_dict(at.metadata)
     except DAMAGE as error:
         raise damaged(at.name, "the thread's row", error) from error
-    holder = holder_in(at.name, row)
+    status, holder = status_of(at.flags, at.kinds), holder_in(at.name, row)
+    if wanted.some and not wanted.takes(status, at.tags, metadata):
+        return None
     return ThreadInfo(
-        at.name, status_of(at.flags, at.kinds), at.head, at.checkpoints, at.size, moment(at.created_at),
-        moment(at.updated_at), tuple(at.tags), tuple(at.pins), at.metadata,
+        at.name, status, at.head, at.checkpoints, at.size, moment(at.created_at), moment(at.updated_at),
+        tuple(at.tags), tuple(at.pins), at.metadata,
         holder.owner if holder is not None and not holder.expired else None,
     )  # fmt: skip
-
-
-def _fits(info: ThreadInfo, wanted: Wanted) -> bool:
-    if wanted.status not in (None, info.status) or (wanted.tag is not None and wanted.tag not in info.tags):
-        return False
-    if not wanted.metadata:
-        return True
-    metadata = unpacked_dict(info.stored_metadata)
-    return all(metadata.get(key) == value for key, value in wanted.metadata.items())
 
 
 def steps(tools: Tools, name: str, ns: str | None, after: int = 0) -> Statements[list[StepInfo]]:
@@ -249,7 +255,7 @@ def usage(tools: Tools, name: str | None) -> Statements[list[Usage]]:
     """Say where the bytes are, the largest first."""
     yield from learn_names(tools.names)
     if name is None:
-        known = {key: info.thread for key, info in _infos(tools, (yield Statement(SELECT_THREAD)))}
+        known = {key: info.thread for key, info in _infos(tools, (yield Statement(SELECT_THREAD)), Wanted())}
     else:
         known = {tools.key(name): name}
     where, params = ("", ()) if name is None else (" WHERE thread = ?", (tools.key(name),))

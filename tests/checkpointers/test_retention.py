@@ -176,6 +176,15 @@ def test_reviews_and_subgraphs_survive_retention(saver: Saver) -> None:
     assert nested(saver).invoke(Command(resume="fine"), config("n"))["answers"] == ["fine"]
 
 
+@pytest.mark.parametrize("parents", [{"": ["a list"]}, {"": {}}, {"": 7}, ["none"]], ids=repr)
+def test_metadata_that_says_nothing_of_the_parent_graph(saver: Saver, parents: Any) -> None:
+    """What somebody wrote under `parents` that LangGraph never does names no step, and stops no policy."""
+    checkpoint = {"v": 4, "id": "c1", "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+    saver.put(config(checkpoint_ns="sub"), checkpoint, {"source": "loop", "step": 1, "parents": parents}, {})
+    assert saver.retain(Keep(last=1), threads=["t"], dry_run=True) == []
+    assert [step.ns for step in saver.steps("t", None)] == ["sub"]
+
+
 def test_space_is_given_back(saver: Saver) -> None:
     """After deleting, vacuum makes the database smaller on disk."""
     for n in range(30):

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from langgraph.types import Command
 
 from checkpointers import CheckpointerError, IntegrityError, Keep, Keyring, LeaseLostError, Saver, SchemaError
+from checkpointers.codec import packed
 from checkpointers.database import migrations
 from checkpointers.errors import ShreddedError, TenancyWarning
+from checkpointers.sealing import Digests, note_place
 from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import DeltaState, config, loop, nested, review
 from tests.checkpointers.test_fsck import ask, failing
@@ -381,6 +383,26 @@ def test_a_damaged_note(url: str) -> None:
                     saver.lease("t", if_busy="rollback").__enter__()
                 assert ["the note of its lease" in found.what for found in saver.fsck()] == [True]
                 assert saver.get_tuple(config()) == before
+            with saver.lease("t", if_busy="interrupt"):
+                assert saver.fsck() == []
+
+
+@pytest.mark.parametrize(
+    "content", [{}, 7, ["one"], [7, []], [{}, []], [[], 7], [[], [[b""]]], [[], [[b"", b"", b"", 0, {}]]]], ids=repr
+)
+def test_a_note_of_another_form(url: str, content: Any) -> None:
+    """What this program never writes, under a digest that holds, is an error of ours too, and nothing is done by it."""
+    with reopen(url) as saver:
+        begun(saver, "review")
+        with held(url):
+            ((thread, token),) = ask(saver, "SELECT thread, token FROM cp_leases")
+            forged = [bytes(token), *content] if isinstance(content, list) else content
+            ask(saver, "UPDATE cp_leases SET note = ?", Digests().seal(note_place(thread), packed(forged)))
+            with pytest.raises(IntegrityError, match="the note of its lease"):
+                saver.lease("t", if_busy="rollback").__enter__()
+            assert ["the note of its lease" in found.what for found in saver.fsck()] == [True]
+            with pytest.raises(IntegrityError, match="the note of its lease"):
+                saver.retain(Keep(last=1), threads=["t"], dry_run=True)
             with saver.lease("t", if_busy="interrupt"):
                 assert saver.fsck() == []
 
