@@ -171,7 +171,6 @@ def run_case(case: dict[str, Any], server: str) -> dict[str, Any]:
     import psycopg
 
     os.sync()
-
     name = f"b{random.getrandbits(48):x}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("CHECKPOINT")

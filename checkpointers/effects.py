@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from checkpointers.compression import squeeze, unsqueeze
 from checkpointers.errors import UnstorableValueError
 from checkpointers.fingerprint import blame
 from checkpointers.keys import decoded, encoded
+from checkpointers.records import EPOCH, MICROSECOND
 from checkpointers.retention import moment
 from checkpointers.sealing import Vault, body_place, effect_place
 
@@ -31,8 +32,6 @@ _PLAIN: Final = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def _dump(value: Any) -> tuple[str, bytes]:
 def sealed_entry(thread: int, vault: Vault, entry: Entry, mark: bytes) -> tuple[bytes, int, int, bytes]:
     """Make the row of an entry; the mark tells one's own change from another's when its answer was lost."""
     id_ = vault.name(encoded(entry.key))
-    at = (entry.at - _EPOCH) // _MICROSECOND
+    at = (entry.at - EPOCH) // MICROSECOND
     try:
         raw = packed([encoded(entry.key), entry.status, entry.step, at, entry.record, mark])
     except TypeError as error:

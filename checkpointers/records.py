@@ -13,8 +13,8 @@ from typing import Any, Final
 from checkpointers.codec import Ref, as_a, as_ref, packed, unpacked
 from checkpointers.keys import is_in_full, key_of, text_of
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
 KNOWN_KEYS: Final = frozenset(
     {"v", "ts", "id", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
 )
@@ -227,11 +227,11 @@ def _named(mapping: Mapping[int, Any], text: Mapping[int, str]) -> dict[str, Any
 def _packed_time(ts: str) -> int | str:
     """Keep a timestamp in 8 bytes where that gives the same text back."""
     try:
-        micros = (datetime.fromisoformat(ts) - _EPOCH) // _MICROSECOND
+        micros = (datetime.fromisoformat(ts) - EPOCH) // MICROSECOND
     except (ValueError, TypeError):
         return ts
     return micros if _unpacked_time(micros) == ts else ts
 
 
 def _unpacked_time(ts: int | str) -> str:
-    return ts if isinstance(ts, str) else (_EPOCH + ts * _MICROSECOND).isoformat()
+    return ts if isinstance(ts, str) else (EPOCH + ts * MICROSECOND).isoformat()

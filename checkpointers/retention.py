@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from checkpointers.records import INTERRUPTED
+from checkpointers.records import EPOCH, INTERRUPTED
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIODS: Final[Mapping[str, Callable[[datetime], object]]] = {
@@ -198,9 +198,6 @@ def _pinned_steps(keep: Keep, thread: str) -> set[int]:
     return steps
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def moment(micros: int) -> datetime:
     """Give the time of stored microseconds."""
-    return _EPOCH + timedelta(0, 0, micros)
+    return EPOCH + timedelta(0, 0, micros)

@@ -6,7 +6,6 @@ from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
@@ -15,7 +14,7 @@ from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStep
 from checkpointers.gathering import Gathered, gather
 from checkpointers.operations import survey
 from checkpointers.paths import ABSENT
-from checkpointers.records import KIND_OF
+from checkpointers.records import EPOCH, KIND_OF
 from checkpointers.saver import Saver
 from checkpointers.status import flags_of, status_of
 from checkpointers.threads import StepInfo, counted, when
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOADED: Final = 16
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNTERS: Final = "counters_since_delta_snapshot"
 _INTERNAL: Final = frozenset({"__start__", "__pregel_tasks"})
 
@@ -313,7 +311,7 @@ def _info(found: CheckpointTuple) -> StepInfo:
         kinds |= KIND_OF.get(channel, 0)
     parent = found.parent_config["configurable"].get("checkpoint_id") if found.parent_config else None
     return StepInfo(
-        0, checkpoint["id"], parent, when(checkpoint["ts"], _EPOCH), metadata.get("source", ""),
+        0, checkpoint["id"], parent, when(checkpoint["ts"], EPOCH), metadata.get("source", ""),
         status_of(flags_of(checkpoint), kinds), metadata, found.config["configurable"].get("checkpoint_ns", ""),
         checkpoint["channel_versions"], checkpoint["versions_seen"],
     )  # fmt: skip

@@ -153,7 +153,7 @@ def open_standing(tools: Tools, row: Row, name: str | None = None) -> tuple[Vaul
     key, wrapped = row[0], row[_KEY]
     said = name if name is not None else f"#{key}"
     vault = tools.vaults.of(key, said, wrapped)
-    try:
+    try:  # what `checked` does, without what it costs for each of ten thousand threads
         standing = unpack_standing(key, vault, row[1:_KEY])
     except DAMAGE as error:
         raise damaged(said, "the thread's row", error) from error

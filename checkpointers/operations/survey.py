@@ -11,7 +11,7 @@ from checkpointers import operations
 from checkpointers.cipher import LABELLED, labels_in
 from checkpointers.codec import unpacked_dict
 from checkpointers.effects import BODIES, EFFECTS
-from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError, KeyringError, ShreddedError
+from checkpointers.errors import IncompleteRecordError, IntegrityError, KeyringError, ShreddedError
 from checkpointers.keys import key_of, text_of
 from checkpointers.operations.common import (
     FLAGS,
@@ -25,7 +25,6 @@ from checkpointers.operations.common import (
     Tools,
     all_there,
     checked,
-    damaged,
     find_thread,
     holder_in,
     learn_names,
@@ -45,7 +44,6 @@ from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage, when
 CHECKPOINTS: Final = "(checkpoints)"
 WRITES: Final = "(writes)"
 RECIPES: Final = "(recipes)"
-EMPTY: Final[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Wanted:
         """Tell whether what a row says decides if its thread is listed."""
         return self.status is not None or self.tag is not None or bool(self.metadata)
 
-    def takes(self, status: Status, tags: Sequence[str] = (), metadata: Mapping[str, Any] = EMPTY) -> bool:
+    def takes(self, status: Status, tags: Sequence[str], metadata: Mapping[str, Any]) -> bool:
         """Tell whether a thread that stands so is wanted."""
         if self.status not in (None, status) or (self.tag is not None and self.tag not in tags):
             return False
@@ -83,8 +81,9 @@ def threads(tools: Tools, wanted: Wanted) -> Statements[list[ThreadInfo]]:
     for key, info in _infos(tools, rows, wanted):
         if wanted.limit is not None and len(found) >= wanted.limit:
             break
-        found.append(info)
-        keys.append(key)
+        if info is not None:
+            found.append(info)
+            keys.append(key)
     if not any(info.status in ("waiting", "failed") for info in found):
         return found
     stuck = _stuck((yield Statement(_STUCK, (key_of(ROOT), key_of(ROOT)))))
@@ -130,8 +129,8 @@ def _stuck(rows: Iterable[Row]) -> dict[int, _Stuck]:
     return found
 
 
-def _infos(tools: Tools, rows: Iterable[Row], wanted: Wanted) -> Iterator[tuple[int, ThreadInfo]]:
-    """Tell what the rows of wanted threads say, and of one that cannot be opened, that it is there.
+def _infos(tools: Tools, rows: Iterable[Row], wanted: Wanted) -> Iterator[tuple[int, ThreadInfo | None]]:
+    """Tell what each row of a wanted thread says, and of one that cannot be opened, that it is there.
 
     One that the keys at hand do not open hides no other; where they open none of them, they are refused.
     """
@@ -145,24 +144,21 @@ def _infos(tools: Tools, rows: Iterable[Row], wanted: Wanted) -> Iterator[tuple[
             info = _unread(row, "damaged", wanted)
         except KeyringError as error:
             info, refusal = _unread(row, "damaged", wanted), refusal or error
-        if info is not None:
-            yield row[0], info
+        yield row[0], info
     if refusal is not None and not opened:
         raise refusal
 
 
 def _unread(row: Row, status: Status, wanted: Wanted) -> ThreadInfo | None:
-    if not wanted.takes(status):
+    if not wanted.takes(status, (), {}):
         return None
     return ThreadInfo(f"#{row[0]}", status, 0, 0, 0, moment(0), moment(0), (), (), NO_METADATA)
 
 
 def _info(tools: Tools, row: Row, wanted: Wanted) -> ThreadInfo | None:
     _, at = open_standing(tools, row)
-    try:
+    with checked(at.name, "the thread's row"):
         metadata = unpacked_dict(at.metadata)
-    except DAMAGE as error:
-        raise damaged(at.name, "the thread's row", error) from error
     status, holder = status_of(at.flags, at.kinds), holder_in(at.name, row)
     if wanted.some and not wanted.takes(status, at.tags, metadata):
         return None
@@ -255,7 +251,7 @@ def usage(tools: Tools, name: str | None) -> Statements[list[Usage]]:
     """Say where the bytes are, the largest first."""
     yield from learn_names(tools.names)
     if name is None:
-        known = {key: info.thread for key, info in _infos(tools, (yield Statement(SELECT_THREAD)), Wanted())}
+        known = {key: info.thread for key, info in _infos(tools, (yield Statement(SELECT_THREAD)), Wanted()) if info}
     else:
         known = {tools.key(name): name}
     where, params = ("", ()) if name is None else (" WHERE thread = ?", (tools.key(name),))
