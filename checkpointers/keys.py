@@ -35,11 +35,13 @@ def digest(text: str) -> bytes:
     return blake2b(encoded(text), digest_size=16).digest()
 
 
-@lru_cache(maxsize=8_192)
-def thread_key(name: str, tenant: str = "") -> int:
+def thread_number(name: str, tenant: str = "") -> int:
     """Give the number of a thread: computed, so that rows whose thread row is gone are still found to be its own."""
     raw = encoded(tenant) + b"\xff" + encoded(name)
     return int.from_bytes(blake2b(raw, digest_size=8, person=b"thread").digest()) >> 1
+
+
+thread_key: Final = lru_cache(maxsize=8_192)(thread_number)
 
 
 @lru_cache(maxsize=8_192)

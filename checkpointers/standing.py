@@ -15,11 +15,14 @@ from checkpointers.keys import decoded, encoded
 from checkpointers.sealing import Vault, element_place, thread_place
 from checkpointers.segments import Stack
 
+Labels = tuple[Sequence[str], Sequence[int]]
 STANDING_COLUMNS: Final = (
     "stamp", "steps", "head", "head_id", "flags", "kinds", "checkpoints", "bytes", "created_at", "updated_at", "body",
 )  # fmt: skip
 _TEXTS: Final = {str}
 _WHOLE: Final = {int}
+_NO_LABELS: Final[Labels] = ((), ())
+_OTHER_FORM: Final = "what it counts and how it is labelled has another form"
 NO_METADATA: Final = packed({})
 FOLDED: Final = 8
 
@@ -114,18 +117,25 @@ def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, 
 
 def unpack_standing(key: int, vault: Vault, row: Sequence[Any]) -> Standing:
     """Open the columns of a thread's row; raises `BrokenSealError`, or a type's error for a column damaged that far."""
+    name, metadata, (tags, pins), counts, later = unpack_told(key, vault, row)
+    effects, fold, bodies = later or (0, 0, 0)
+    told = unpacked_dict(counts)
+    if {*map(type, (*told, *told.values(), effects, fold, bodies))} - _WHOLE:
+        raise ValueError(_OTHER_FORM)
+    stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated, _ = row
+    return Standing(
+        name, stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated,
+        metadata, told, list(tags), list(pins), effects, fold, bodies,
+    )  # fmt: skip
+
+
+def unpack_told(key: int, vault: Vault, row: Sequence[Any]) -> tuple[str, bytes, Labels, Any, Any]:
+    """Open what a listing tells of a thread: its name, metadata, tags and pins; the rest is for who writes it."""
     stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated, body = row
     numbers = (stamp, steps, head, flags, kinds, checkpoints, size, created, updated)
     raw = vault.open(thread_place(key, numbers, head_id), body)
     name, metadata, counts, labels, *later = ormsgpack.unpackb(raw)  # rows of version 2 have nothing later
-    tags, pins = labels or ([], [])
-    effects, fold, bodies = (later[0] if later else None) or (0, 0, 0)
-    told = unpacked_dict(counts)
-    numbered = [*pins, *told, *told.values(), effects, fold, bodies]
-    if {*map(type, tags)} - _TEXTS or {*map(type, numbered)} - _WHOLE:
-        msg = "what it counts and how it is labelled has another form"
-        raise ValueError(msg)
-    return Standing(
-        decoded(as_a(bytes, name)), stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated,
-        as_a(bytes, metadata), told, tags, pins, effects, fold, bodies,
-    )  # fmt: skip
+    tags, pins = labels or _NO_LABELS
+    if labels and ({*map(type, tags)} - _TEXTS or {*map(type, pins)} - _WHOLE):
+        raise ValueError(_OTHER_FORM)
+    return decoded(as_a(bytes, name)), as_a(bytes, metadata), (tags, pins), counts, later[0] if later else None

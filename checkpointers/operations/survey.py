@@ -28,10 +28,10 @@ from checkpointers.operations.common import (
     find_thread,
     holder_in,
     learn_names,
-    open_standing,
     records_of,
     see_asked,
     told_metadata,
+    told_thread,
 )
 from checkpointers.records import FAILED, INTERRUPTED, RESUMED, Record
 from checkpointers.retention import moment
@@ -156,15 +156,15 @@ def _unread(row: Row, status: Status, wanted: Wanted) -> ThreadInfo | None:
 
 
 def _info(tools: Tools, row: Row, wanted: Wanted) -> ThreadInfo | None:
-    _, at = open_standing(tools, row)
-    with checked(at.name, "the thread's row"):
-        metadata = unpacked_dict(at.metadata)
-    status, holder = status_of(at.flags, at.kinds), holder_in(at.name, row)
-    if wanted.some and not wanted.takes(status, at.tags, metadata):
+    name, metadata, (tags, pins) = told_thread(tools, row)
+    with checked(name, "the thread's row"):
+        told = unpacked_dict(metadata)
+    _, _, _, head, _, flags, kinds, checkpoints, size, created, updated, *_ = row
+    status, holder = status_of(flags, kinds), holder_in(name, row)
+    if wanted.some and not wanted.takes(status, tags, told):
         return None
     return ThreadInfo(
-        at.name, status, at.head, at.checkpoints, at.size, moment(at.created_at), moment(at.updated_at),
-        tuple(at.tags), tuple(at.pins), at.metadata,
+        name, status, head, checkpoints, size, moment(created), moment(updated), tuple(tags), tuple(pins), metadata,
         holder.owner if holder is not None and not holder.expired else None,
     )  # fmt: skip
 
