@@ -204,7 +204,7 @@ class PostgresDatabase(Database):
         return cursor.fetchall() if cursor.description else []
 
     def _ask(self, connection: psycopg.Connection[Any], request: Statement) -> Cursor:
-        return connection.execute(self._translated(request.sql), request.params, binary=True)
+        return connection.execute(self._translated(request.sql), request.params, prepare=True, binary=True)
 
     def _many(self, connection: psycopg.Connection[Any], request: Many) -> Rows:
         if not request.writes or len(request.params) == 1:
