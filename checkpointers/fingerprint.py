@@ -35,6 +35,7 @@ _ANY_KEY: Final = _OPTIONS | ormsgpack.OPT_NON_STR_KEYS
 _KEPT_KEYS: Final = (str, int, float, bytes, type(None))
 _MAX_DEPTH: Final = 300
 GROUP: Final = 128
+_FULL: Final = ormsgpack.packb([None] * GROUP)[:-GROUP]  # what a list of so many items begins with
 _FIELDS: Final = attrgetter("__dict__")
 _EXTRAS: Final = attrgetter("__pydantic_extra__")
 
@@ -120,7 +121,8 @@ class Packer:
                 return last
         objects = _are_objects(set(kinds))
         prints = self._all(items)
-        return Group(kinds, objects, self._together(items, objects=objects), prints, sum(map(len, prints)))
+        packed = None if objects is None else _joined(kinds, prints)
+        return Group(kinds, objects, packed, prints, sum(map(len, prints)))
 
     def _together(self, items: list[Any], *, objects: bool | None) -> bytes | None:
         if objects is None or (objects and any(map(_EXTRAS, items))):
@@ -140,6 +142,14 @@ class Packer:
 def _prefix_of(kind: type) -> bytes:
     """Give what stands for the class of a pydantic object before its fields; nothing for any other."""
     return f"{kind.__module__}.{kind.__qualname__}:".encode() if hasattr(kind, "__pydantic_fields__") else b""
+
+
+def _joined(kinds: list[type], prints: list[bytes]) -> bytes:
+    """Give what the items of a full group look like together, from each one's fingerprint: msgpack is put in a row."""
+    skipped = {kind: len(_prefix_of(kind)) for kind in set(kinds)}
+    if not any(skipped.values()):
+        return b"".join((_FULL, *prints))
+    return b"".join((_FULL, *(print_[skipped[kind] :] for kind, print_ in zip(kinds, prints, strict=True))))
 
 
 def _are_objects(kinds: set[type]) -> bool | None:

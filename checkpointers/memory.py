@@ -61,7 +61,7 @@ class Known:
     def add_all(self, prints: Iterable[bytes], numbers: Iterable[int]) -> None:
         """Remember many elements at once."""
         found = dict(zip(prints, numbers, strict=True))
-        self.size += sum(map(len, found.keys() - self.numbers.keys()))
+        self.size += sum(map(len, found.keys() - self.numbers.keys() if self.numbers else found))
         self.numbers |= found
 
 

@@ -29,7 +29,7 @@ MEMORY: Final = ":memory:"
 WORKERS: Final = 32
 OLDEST_SQLITE: Final = (3, 35, 0)
 MOVES: Final = 8
-WAL_PAGES: Final = 2_000
+WAL_PAGES: Final = 500
 WAIT_FOR_WAL: Final = 60.0
 FREED_PAGES_AT_A_TIME: Final = 2_000
 
