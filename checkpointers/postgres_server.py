@@ -93,6 +93,7 @@ class PostgresDatabase(Database):
             max_size=pool_size,
             timeout=timeout,
             kwargs={"autocommit": True, "prepare_threshold": PREPARE_AFTER, **self._startup(url)},
+            configure=_plan_once,
             reconnect_timeout=ONE_TRY,
             check=_check_if_readable(pool.ConnectionPool.check_connection),
             open=False,
@@ -295,6 +296,17 @@ def _single(request: Statement | Many) -> Statement:
         return Statement(request.sql, request.params[0])
     sql = at_once(request.sql, tuple(map(type, request.params[0])), few(request.params))
     return Statement(sql, sent(request.params))
+
+
+def _plan_once(connection: Any) -> None:
+    """Have a statement planned when it is prepared, not again for each of its first five uses: all of them look up keys.
+
+    Servers older than Postgres 12 know no such setting.
+    """
+    connection.execute(
+        "SELECT set_config('plan_cache_mode', 'force_generic_plan', false)"
+        " WHERE current_setting('plan_cache_mode', true) IS NOT NULL"
+    )
 
 
 def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:
