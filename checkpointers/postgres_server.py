@@ -299,7 +299,7 @@ def _single(request: Statement | Many) -> Statement:
 
 
 def _plan_once(connection: Any) -> None:
-    """Have a statement planned when it is prepared, not again for each of its first five uses: all of them look up keys.
+    """Have a statement planned when it is prepared, not again for each of its first five uses: all look up keys.
 
     Servers older than Postgres 12 know no such setting.
     """
