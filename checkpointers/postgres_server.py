@@ -51,6 +51,12 @@ PREPARE_AFTER: Final = 2
 PAUSE: Final = 0.1
 READS: Final = "-c default_transaction_read_only=on"
 ONE_TRY: Final = 2.0
+# A prepared statement is planned when it is prepared, not again for each of its first five uses: all look up keys.
+# Servers older than Postgres 12 know no such setting.
+PLAN_ONCE: Final = (
+    "SELECT set_config('plan_cache_mode', 'force_generic_plan', false)"
+    " WHERE current_setting('plan_cache_mode', true) IS NOT NULL"
+)
 _RIGHTS: Final = (
     "let the owner of the tables say GRANT USAGE ON SCHEMA … and GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN"
     " SCHEMA … to this role, or open it once as the owner"
@@ -298,15 +304,8 @@ def _single(request: Statement | Many) -> Statement:
     return Statement(sql, sent(request.params))
 
 
-def _plan_once(connection: Any) -> None:
-    """Have a statement planned when it is prepared, not again for each of its first five uses: all look up keys.
-
-    Servers older than Postgres 12 know no such setting.
-    """
-    connection.execute(
-        "SELECT set_config('plan_cache_mode', 'force_generic_plan', false)"
-        " WHERE current_setting('plan_cache_mode', true) IS NOT NULL"
-    )
+def _plan_once(connection: psycopg.Connection[Any]) -> None:
+    connection.execute(PLAN_ONCE)
 
 
 def _check_if_readable(check: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -21,14 +21,12 @@ from checkpointers.operations.common import (
     ROOT,
     SELECT_ALL_WRITES,
     SELECT_CHECKPOINT,
-    SELECT_NAMES,
     STEP,
     TALLY,
     Tools,
     any_rows,
     checked,
     metadata_of,
-    name_is_sound,
     open_thread,
     records_of,
     select_thread,
@@ -37,6 +35,7 @@ from checkpointers.operations.common import (
     writes_of,
 )
 from checkpointers.operations.ledger import ALL_EFFECTS, entry_of
+from checkpointers.operations.names import SELECT_NAMES, name_is_sound
 from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.records import Record, TaskWrites

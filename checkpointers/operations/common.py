@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from checkpointers.codec import Codec, unpacked_dict
 from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError
-from checkpointers.keys import decoded, digest, encoded, key_of, text_of, thread_key, thread_number
+from checkpointers.keys import key_of, text_of, thread_key, thread_number
+from checkpointers.operations.names import learn_names
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
-from checkpointers.sealing import checkpoint_place, metadata_place, name_seal, write_place
+from checkpointers.sealing import checkpoint_place, metadata_place, write_place
 from checkpointers.segments import MissingElementError
 from checkpointers.standing import (
     STANDING_COLUMNS,
@@ -21,7 +22,7 @@ from checkpointers.standing import (
     unpack_standing,
     unpack_told,
 )
-from checkpointers.statements import Insert, Row, Statement, Statements, Together
+from checkpointers.statements import Row, Statement, Statements, Together
 from checkpointers.tally import rows_in
 from checkpointers.vaults import Vaults
 
@@ -45,8 +46,6 @@ SELECT_THREAD: Final = (
     " FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread LEFT JOIN cp_leases l ON l.thread = t.thread"
 )
 _KEY: Final = 1 + len(STANDING_COLUMNS)
-NAME_COLUMNS: Final = ("name_key", "name", "digest", "seal")
-SELECT_NAMES: Final = f"SELECT {', '.join(NAME_COLUMNS)} FROM cp_names"
 CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements", "cp_effects", "cp_bodies")
 
 
@@ -191,49 +190,6 @@ def told_holder(name: str, row: Row) -> Holder:
 def is_shredded(row: Row) -> bool:
     """Tell whether the key of a thread was thrown away, by the row that `SELECT_THREAD` gives."""
     return bool(row[_KEY] == b"")
-
-
-def naming(names: Names, texts: Iterable[str]) -> Statements[list[tuple[int, str]]]:
-    """Give those of these names that are not stored yet, with the keys that they get: the next that are free."""
-    missing = names.missing(texts)
-    if missing and not names.highest:
-        yield from learn_names(names)
-        missing = names.missing(missing)
-    for text in missing if names.spoilt else ():
-        if digest(text) in names.spoilt.values():
-            raise IntegrityError("", None, f"the row of the name {text!r} is not what was written")
-    return names.reserve(missing)
-
-
-def new_names(named: Sequence[tuple[int, str]]) -> list[Insert]:
-    """Make the change that stores names; it fails if somebody else was quicker with a key or with a name."""
-    rows = [(key, raw := encoded(text), digest(text), name_seal(key, raw)) for key, text in named]
-    return [Insert("cp_names", NAME_COLUMNS, rows, shared=True)] if rows else []
-
-
-def named_with(names: Names, named: Sequence[tuple[int, str]], answer: str) -> Statements[None]:
-    """Remember names that were stored with a write; if it came too late, look what others have stored."""
-    if answer == "done":
-        names.learn(named)
-    elif named and answer == "duplicate":
-        yield from learn_names(names)
-
-
-def learn_names(names: Names) -> Statements[None]:
-    """Learn all names that are stored."""
-    rows = yield Statement(SELECT_NAMES)
-    sound = [row for row in rows if name_is_sound(row)]
-    names.learn((row[0], decoded(row[1])) for row in sound)
-    names.spoilt = {row[0]: row[2] for row in rows if row not in sound}
-
-
-def name_is_sound(row: Row) -> bool:
-    """Tell whether a row of names is what was written; threads that have no use for it do not mind."""
-    try:
-        key, name, print_, sealed = row
-        return bool(digest(decoded(name)) == print_ and sealed == name_seal(key, name))
-    except DAMAGE:
-        return False
 
 
 def records_of(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Record]]:

@@ -27,12 +27,12 @@ from checkpointers.operations.common import (
     checked,
     find_thread,
     holder_in,
-    learn_names,
     records_of,
     see_asked,
     told_metadata,
     told_thread,
 )
+from checkpointers.operations.names import learn_names
 from checkpointers.records import FAILED, INTERRUPTED, RESUMED, Record
 from checkpointers.retention import moment
 from checkpointers.standing import NO_METADATA, Thread

@@ -24,12 +24,10 @@ from checkpointers.operations.common import (
     Tools,
     checkpoint_row,
     find_thread,
-    named_with,
-    naming,
-    new_names,
     records_of,
 )
 from checkpointers.operations.guard import ATTEMPTS, Growth, Head, append, entitled, too_busy
+from checkpointers.operations.names import named_with, naming, new_names
 from checkpointers.operations.rows import NewWrites, Rows, inserts, sealed_row, write_rows
 from checkpointers.operations.storing import Elements, finish, store_value
 from checkpointers.records import KNOWN_KEYS, Record, mark_of, pack_record
