@@ -69,7 +69,7 @@ class UnstorableValueError(CheckpointerError, TypeError, ValueError):
     def __str__(self) -> str:
         """Say what, where, and that nothing happened."""
         path = self.path if len(self.path) <= LONGEST_PATH else f"{self.path[:LONGEST_PATH]}…"
-        where = f"channel {self.channel!r}" + (f" at {path}" if path else "")
+        where = f"channel {self.channel!r}" + (f" at {path.strip()}" if path else "")
         of = f" of thread {self.thread!r:.80}" if self.thread else ""
         return f"cannot store {where}{of}: {self.reason}; nothing was written"
 

@@ -33,6 +33,9 @@ _OPTIONS: Final = (
 )
 _ANY_KEY: Final = _OPTIONS | ormsgpack.OPT_NON_STR_KEYS
 _KEPT_KEYS: Final = (str, int, float, bytes, type(None))
+_PLAIN: Final = (str, bytes, int, float, type(None), dict, list, tuple)
+_SIMPLEST: Final = (None, "", 0)
+_HALF: Final = 2**63
 _MAX_DEPTH: Final = 300
 GROUP: Final = 128
 _FULL: Final = ormsgpack.packb([None] * GROUP)[:-GROUP]  # what a list of so many items begins with
@@ -180,19 +183,20 @@ def blame(
     channel: str, value: Any, accepts: Callable[[Any], object], error: Exception, dump: Dump
 ) -> UnstorableValueError:
     """Say which part of a value is the one that cannot be stored, in the serializer's own words if it has some."""
-    path, part = _culprit(value, accepts)
+    # A serializer that takes nothing at all has no part to name.
+    path, part = _culprit(value, accepts) if all(_accepted(plain, accepts) for plain in _SIMPLEST) else ("", value)
     told = error if isinstance(error, DictKeyError) else _own_words(part, dump) or error
     reason = _reason(part, told)
     return UnstorableValueError(channel=channel, path=path, reason=reason)
 
 
-def _own_words(part: Any, dump: Dump) -> CheckpointerError | None:
+def _own_words(part: Any, dump: Dump) -> Exception | None:
     try:
         dump(part)
     except CheckpointerError as refused:
         return refused
-    except Exception:  # noqa: BLE001  what was said first says more
-        return None
+    except Exception as refused:  # noqa: BLE001  of plain data, what was said first says more
+        return None if isinstance(part, _PLAIN) else refused
     return None
 
 
@@ -251,12 +255,15 @@ def _accepted(value: Any, accepts: Callable[[Any], object]) -> bool:
 
 
 def _reason(part: Any, error: Exception) -> str:
+    """Say what is wrong with a part: what it is known for, if it is that, or else what was said of it."""
     if isinstance(error, (DictKeyError, CheckpointerError)):
         return str(error)
-    if isinstance(part, str):
+    if isinstance(part, str) and not _accepted(part, str.encode):
         return "the text has a lone surrogate, which no database can keep"
-    if isinstance(part, int):
+    if isinstance(part, int) and not -_HALF <= part < 2 * _HALF:
         return "the integer is over 64 bits; store it as text"
-    if isinstance(part, dict | list | tuple):
+    if isinstance(error, RecursionError) or "ecursion limit" in str(error):
         return f"nested too deeply or in a cycle ({error})"
+    if isinstance(part, _PLAIN):
+        return f"the serializer refuses it: {type(error).__name__}: {error}"
     return f"{type(part).__module__}.{type(part).__qualname__} is not serializable ({error})"

@@ -19,6 +19,7 @@ from tests.checkpointers.graphs import State, config, loop
 from tests.checkpointers.test_storage import put, values
 from tests.checkpointers.wild import Colour, Mood, difference
 from tests.checkpointers.wild import values as wild_values
+from tests.conftest import reopen
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -104,6 +105,44 @@ def test_what_cannot_be_kept_is_refused_with_its_place(saver: Saver, value: Any,
     assert values(saver) == {"fine": "x"}
     put(saver, {"fine": "y" * 100}, after=place, version=2)
     assert values(saver) == {"fine": "y" * 100}
+
+
+class _Fails(StrictSerializer):
+    """Refuses what it is told to, for a reason of its own."""
+
+    refused: tuple[type, ...] = (object,)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        if isinstance(obj, self.refused):
+            raise PermissionError("the vault is sealed")
+        return super().dumps_typed(obj)
+
+
+class _FailsAtTypes(_Fails):
+    refused = (type,)
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "path"),
+    [
+        (_Fails(), "text", ""),
+        (_Fails(), 7, ""),
+        (_Fails(), {"a": ["x" * 50, "y" * 50]}, ""),
+        (_Fails(), [None, True], ""),
+        (_FailsAtTypes(), {"a": ["x" * 50, int]}, "['a'][1]"),
+    ],
+)
+def test_what_a_serializer_says_is_told(url: str, serde: _Fails, value: Any, path: str) -> None:
+    """What is wrong with a value is not guessed from its type: a serializer that fails is quoted, on both doors."""
+    with reopen(url, serde=serde) as saver:
+        for call in (
+            lambda: put(saver, {"bad": value}),
+            lambda: saver.put_writes(config(checkpoint_ns="", checkpoint_id="1"), [("bad", value)], "task"),
+        ):
+            with pytest.raises(UnstorableValueError, match="the vault is sealed") as caught:
+                call()
+            assert caught.value.path == path
+        assert saver.threads() == []
 
 
 def test_a_bad_sibling_does_not_take_the_others_with_it(saver: Saver) -> None:
