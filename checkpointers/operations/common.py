@@ -163,7 +163,7 @@ def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
 def told_thread(tools: Tools, row: Row) -> tuple[str, bytes, Labels]:
     """Open of the row of a thread what a listing tells: of ten thousand, the rest would take as long again."""
     key, said = row[0], f"#{row[0]}"
-    try:
+    try:  # what `checked` does, without what it costs for each of them
         name, metadata, labels, *_ = unpack_told(key, tools.vaults.of(key, said, row[_KEY]), row[1:_KEY])
     except DAMAGE as error:
         raise damaged(said, "the thread's row", error) from error

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import ormsgpack
 import pytest
 
 from checkpointers import (
@@ -194,7 +195,12 @@ def test_a_row_of_a_thread_of_another_form_stops_no_listing(saver: Saver) -> Non
     key = saver._tools().key("t")
     (row,) = ask(saver, f"SELECT {names} FROM cp_threads WHERE thread = ?", key)
     place = forged.place_of("cp_threads", dict(zip(names.split(", "), [*row[:-1], bytes(row[-1])], strict=True)))
-    for content in (b"\x90", b"\x01", packed({}), b"\x95\xa1t\xc4\x00\xc4\x00\xc0\xc0"):
+    others_name, tag, pin = (
+        ormsgpack.packb([name, packed({}), packed({}), labels, None])
+        for name, labels in ((b"other", None), (b"t", [[7], []]), (b"t", [[], ["x"]]))
+    )
+    broken = b"\x95\xa1t\xc4\x00\xc4\x00\xc0\xc0"
+    for content in (b"\x90", b"\x01", packed({}), broken, others_name, tag, pin):
         ask(saver, "UPDATE cp_threads SET body = ? WHERE thread = ?", Digests().seal(place, content), key)
         assert {info.thread: info.status for info in saver.threads()} == {f"#{key}": "damaged", "other": "done"}
         with pytest.raises(IntegrityError):
