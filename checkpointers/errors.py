@@ -51,6 +51,11 @@ LONGEST_PATH = 120
 DAMAGE: Final = (ValueError, TypeError, AttributeError, IndexError, OverflowError, struct.error)
 
 
+def is_too_deep(error: BaseException) -> bool:
+    """Tell whether an error is about how deep a value is nested; msgpack says so in words only."""
+    return isinstance(error, RecursionError) or "ecursion limit" in str(error)
+
+
 NO_TABLES: Final = "it has no tables of this library"
 
 

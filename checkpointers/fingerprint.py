@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import ormsgpack
 
-from checkpointers.errors import CheckpointerError, UnstorableValueError
+from checkpointers.errors import CheckpointerError, UnstorableValueError, is_too_deep
 
 Dump = Callable[[Any], tuple[str, bytes]]
 
@@ -262,7 +262,7 @@ def _reason(part: Any, error: Exception) -> str:
         return "the text has a lone surrogate, which no database can keep"
     if isinstance(part, int) and not -_HALF <= part < 2 * _HALF:
         return "the integer is over 64 bits; store it as text"
-    if isinstance(error, RecursionError) or "ecursion limit" in str(error):
+    if is_too_deep(error):
         return f"nested too deeply or in a cycle ({error})"
     if isinstance(part, _PLAIN):
         return f"the serializer refuses it: {type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 import ormsgpack
 
-from checkpointers.errors import CheckpointerError, DamagedValueError, TooLargeError
+from checkpointers.errors import CheckpointerError, DamagedValueError, TooLargeError, is_too_deep
 
 MAX_BYTES: Final = 256 << 20
 MAX_DEPTH: Final = 1_022  # msgpack's own limit, which costs nothing
@@ -37,7 +37,7 @@ class _Local(threading.local):
     def hand_on(self, last: Exception, kind: type[CheckpointerError]) -> NoReturn:
         """Raise the error that a callback failed with, or else the one of msgpack itself, as one of ours."""
         error, self.error = self.error or last, None
-        if isinstance(error, RecursionError) or "ecursion limit" in str(error):
+        if is_too_deep(error):
             raise TooLargeError("a value is nested too deeply") from None
         if type(error) is ValueError:
             raise kind(f"{error}; this is no value that can be kept") from None

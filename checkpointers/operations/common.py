@@ -160,16 +160,20 @@ def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
     return Thread(key, standing.name, vault, standing, holder_in(standing.name, row))
 
 
-def told_thread(tools: Tools, row: Row) -> tuple[str, bytes, Labels]:
-    """Open of the row of a thread what a listing tells: of ten thousand, the rest would take as long again."""
+def told_thread(tools: Tools, row: Row) -> tuple[str, bytes, dict[str, Any], Labels]:
+    """Open of the row of a thread what a listing tells, its metadata as stored and as it is.
+
+    Of ten thousand threads, the rest would take as long again.
+    """
     key, said = row[0], f"#{row[0]}"
     try:  # what `checked` does, without what it costs for each of them
         name, metadata, labels, *_ = unpack_told(key, tools.vaults.of(key, said, row[_KEY]), row[1:_KEY])
+        told = unpacked_dict(metadata)
     except DAMAGE as error:
         raise damaged(said, "the thread's row", error) from error
     if thread_number(name, tools.tenant) != key:
         raise _misnamed(said, name)
-    return name, metadata, labels
+    return name, metadata, told, labels
 
 
 def _misnamed(said: str, name: str) -> IntegrityError:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from checkpointers import operations
 from checkpointers.cipher import LABELLED, labels_in
-from checkpointers.codec import unpacked_dict
 from checkpointers.effects import BODIES, EFFECTS
 from checkpointers.errors import IncompleteRecordError, IntegrityError, KeyringError, ShreddedError
 from checkpointers.keys import key_of, text_of
@@ -156,9 +155,7 @@ def _unread(row: Row, status: Status, wanted: Wanted) -> ThreadInfo | None:
 
 
 def _info(tools: Tools, row: Row, wanted: Wanted) -> ThreadInfo | None:
-    name, metadata, (tags, pins) = told_thread(tools, row)
-    with checked(name, "the thread's row"):
-        told = unpacked_dict(metadata)
+    name, metadata, told, (tags, pins) = told_thread(tools, row)
     _, _, _, head, _, flags, kinds, checkpoints, size, created, updated, *_ = row
     status, holder = status_of(flags, kinds), holder_in(name, row)
     if wanted.some and not wanted.takes(status, tags, told):
