@@ -14,7 +14,7 @@ list of one, so that written alone and in a list it is one element; any other si
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -45,7 +45,10 @@ GRAIN: Final = 64
 RECORD_WORTH_SQUEEZING: Final = 512
 HIGHEST: Final = 2**31
 _MSGPACK_SINGLE: Final = (b"\x01\x91", b"\x01\x81")
-_MSGPACK_HEADER: Final = (b"\x01\xdd", b"\x01\xdf")
+_MSGPACK_HEADER: Final = (b"\xdd", b"\xdf")
+_MSGPACK: Final = b"\x01"
+_NULL: Final = b"\x02"
+_NIL: Final = b"\xc0"
 _TAGS: Final = ("", "msgpack", "null", "bytes", "bytearray", "json")
 _CODES: Final = {tag: bytes((code,)) for code, tag in enumerate(_TAGS)}
 _SMALL: Final = frozenset({type(None), bool, int, float})
@@ -154,14 +157,67 @@ class Codec:
         if kind in (ATOM, WHOLE):
             value = self.value(stack.payload(runs[0]))
             return value[0] if kind == ATOM else value
-        # Lists (and dicts) of one item each are joined as bytes into one of all items, and decoded in one go.
-        joined = stack.spliced(pairs(runs), _MSGPACK_SINGLE[kind]) if self._plain else None
+        # Lists (and dicts) of a few items each are joined as bytes into one of all items, and decoded in one go.
+        joined = self._spliced(kind, runs, stack) if self._plain else None
         if joined is not None:
-            return self.value(b"".join((_MSGPACK_HEADER[kind], joined[0].to_bytes(4, "big"), joined[1])))
+            return self.value(b"".join((_MSGPACK, *joined)))
         chunks = [self.value(stack.payload(number)) for number in numbers(runs)]
         if kind == LIST:
             return [item for chunk in chunks for item in chunk]
         return {key: item for chunk in chunks for key, item in chunk.items()}
+
+    def _spliced(self, kind: int, runs: Sequence[int], stack: Stack) -> list[bytes] | None:
+        found = stack.spliced(pairs(runs), _MSGPACK_SINGLE[kind])
+        return [_MSGPACK_HEADER[kind], found[0].to_bytes(4, "big"), *found[1]] if found is not None else None
+
+    def bundle(self, values: Mapping[Any, tuple[Ref, Stack]]) -> Bundle | None:
+        """Make one payload of many values, which is decoded in one go; None if one has a form of its own."""
+        pieces = [_MSGPACK, _MSGPACK_HEADER[DICT], len(values).to_bytes(4, "big")]
+        for name, (ref, stack) in values.items():
+            found = self._pieces(ref, stack)
+            if found is None:
+                return None
+            pieces += (ormsgpack.packb(name), *found)
+        snapshots = [name for name, (ref, _) in values.items() if isinstance(ref, list) and ref[0] & SNAPSHOT]
+        return Bundle(b"".join(pieces), list(values), snapshots)
+
+    def _pieces(self, ref: Ref, stack: Stack) -> Sequence[bytes] | None:
+        """Give the msgpack of a value, which a snapshot is around; None for what is stored in another form."""
+        if not self._plain:
+            return None
+        if isinstance(ref, bytes):
+            return _bare(ref)
+        kind, *runs = [ATOM, ref, 1] if isinstance(ref, int) else [ref[0] & ~SNAPSHOT, *ref[1:]]
+        if kind == ATOM:
+            found = stack.spliced([(runs[0], 1)], _MSGPACK_SINGLE[LIST])
+            return found[1] if found is not None and found[0] == 1 else None
+        return _bare(stack.payload(runs[0])) if kind == WHOLE else self._spliced(kind, runs, stack)
+
+    def unbundle(self, bundle: Bundle) -> dict[Any, Any]:
+        """Decode a bundle: each value by its name, in order."""
+        values: dict[Any, Any] = self.value(bundle.payload)
+        if list(values) != bundle.names:
+            msg = "a value that is stored as more, or less, than one"
+            raise DamagedValueError(msg)
+        for name in bundle.snapshots:
+            values[name] = self._snapshot(values[name])
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Values as one payload, the names under which they stand in it, and which of them are snapshots."""
+
+    payload: bytes
+    names: list[Any]
+    snapshots: list[Any]
+
+
+def _bare(payload: bytes) -> tuple[bytes] | None:
+    """Give a payload's msgpack; None for one of another form."""
+    if payload[:1] == _MSGPACK:
+        return (payload[1:],)
+    return (_NIL,) if payload == _NULL else None
 
 
 class _Singles(Sequence[Any]):

@@ -38,7 +38,10 @@ _SIMPLEST: Final = (None, "", 0)
 _HALF: Final = 2**63
 _MAX_DEPTH: Final = 300
 GROUP: Final = 128
-_FULL: Final = ormsgpack.packb([None] * GROUP)[:-GROUP]  # what a list of so many items begins with
+HANDFUL: Final = 16
+_HEADS: Final = {
+    size: ormsgpack.packb([None] * size)[:-size] for size in (GROUP, HANDFUL)
+}  # what such lists begin with
 _FIELDS: Final = attrgetter("__dict__")
 _EXTRAS: Final = attrgetter("__pydantic_extra__")
 
@@ -59,11 +62,11 @@ class Group:
 
 @dataclass(slots=True)
 class Prints:
-    """A fingerprint of each item of a value, their bytes, and the full groups of items that are looked at together."""
+    """A fingerprint of each item of a value, their bytes, and by their start the groups that are looked at together."""
 
     each: list[bytes] = field(default_factory=list)
     size: int = 0
-    groups: list[Group] = field(default_factory=list)
+    groups: dict[int, Group] = field(default_factory=dict)
 
 
 class Packer:
@@ -86,16 +89,20 @@ class Packer:
             return prefix + packed
 
     def each(self, items: list[Any], before: Prints | None) -> Prints:
-        """Pack every item; where a whole group is what it was, its items are too."""
-        prints, full = Prints(), len(items) - len(items) % GROUP
-        known = before.groups if before else []
-        for start in range(0, full, GROUP):
-            place = start // GROUP
-            group = self._group(items[start : start + GROUP], known[place] if place < len(known) else None)
-            prints.groups.append(group)
-            prints.each += group.prints
-            prints.size += group.size
-        rest = self._all(items[full:])
+        """Pack every item; where a whole group is what it was, its items are too.
+
+        Groups are large; what is left is in handfuls, and the last few items are packed by themselves.
+        """
+        prints, start = Prints(), 0
+        known = before.groups if before else {}
+        for size in (GROUP, HANDFUL):
+            while start + size <= len(items):
+                group = self._group(items[start : start + size], known.get(start))
+                prints.groups[start] = group
+                prints.each += group.prints
+                prints.size += group.size
+                start += size
+        rest = self._all(items[start:])
         prints.each += rest
         prints.size += sum(map(len, rest))
         return prints
@@ -148,11 +155,11 @@ def _prefix_of(kind: type) -> bytes:
 
 
 def _joined(kinds: list[type], prints: list[bytes]) -> bytes:
-    """Give what the items of a full group look like together, from each one's fingerprint: msgpack is put in a row."""
-    skipped = {kind: len(_prefix_of(kind)) for kind in set(kinds)}
+    """Give what the items of a group look like together, from each one's fingerprint: msgpack is put in a row."""
+    head, skipped = _HEADS[len(kinds)], {kind: len(_prefix_of(kind)) for kind in set(kinds)}
     if not any(skipped.values()):
-        return b"".join((_FULL, *prints))
-    return b"".join((_FULL, *(print_[skipped[kind] :] for kind, print_ in zip(kinds, prints, strict=True))))
+        return b"".join((head, *prints))
+    return b"".join((head, *(print_[skipped[kind] :] for kind, print_ in zip(kinds, prints, strict=True))))
 
 
 def _are_objects(kinds: set[type]) -> bool | None:

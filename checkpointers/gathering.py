@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.codec import ATOM, LIST, WHOLE, Codec, Ref, is_recipe, numbers
 from checkpointers.keys import key_of
-from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread, told_metadata
-from checkpointers.operations.read import Shelf, Wanted, join, made, opened
+from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread
+from checkpointers.operations.read import Sheet, made, opened
+from checkpointers.operations.shelves import Shelf, Wanted, join
 from checkpointers.paging import tuple_of
-from checkpointers.records import Record, TaskWrites, in_order
 from checkpointers.segments import Stack
 from checkpointers.standing import Thread
-from checkpointers.statements import Row, Statement, Statements
+from checkpointers.statements import Statement, Statements
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
@@ -40,6 +40,10 @@ class Sharing(Codec):
             return self._chunk(ref, stack)[0]
         return self._lately(tuple(ref) if isinstance(ref, list) else ref, stack)
 
+    def bundle(self, values: Mapping[Any, tuple[Ref, Stack]]) -> None:
+        """Decode each value by itself: what is shared is not decoded again."""
+        del values
+
     def _assembled(self, kind: int, runs: Sequence[int], stack: Stack) -> Any:
         if kind in (ATOM, WHOLE):
             value = self._chunk(runs[0], stack)
@@ -57,28 +61,17 @@ class Sharing(Codec):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """One checkpoint: its row, what it refers to, the writes on it."""
-
-    row: Row
-    record: Record
-    tasks: Sequence[TaskWrites]
-
-
-@dataclass(frozen=True, slots=True)
 class Gathered:
     """The checkpoints of a namespace by their ids, and every element that they or their writes need."""
 
     tools: Tools
     thread: Thread
-    stored: dict[str, Stored]
+    stored: dict[str, Sheet]
     shelf: Shelf
 
     def tuple_of(self, checkpoint_id: str) -> CheckpointTuple:
         """Give a checkpoint as LangGraph wants it."""
-        one = self.stored[checkpoint_id]
-        metadata = told_metadata(self.thread, one.row)
-        return tuple_of(made(self.tools, self.thread, one.record, metadata, one.tasks, self.shelf))
+        return tuple_of(made(self.tools, self.stored[checkpoint_id], self.shelf)[0])
 
     def channel(self, checkpoint_id: str, name: str, default: Any) -> Any:
         """Give one channel of a checkpoint."""
@@ -88,7 +81,7 @@ class Gathered:
     def writes(self, checkpoint_id: str) -> Iterator[tuple[str, Any]]:
         """Give what tasks that ran from a checkpoint wrote, each with its channel."""
         one = self.stored[checkpoint_id]
-        for _, write in in_order(one.tasks):
+        for _, write in one.writes:
             yield write.channel, self.value(write.channel, write.ref, one.record.step)
 
     def value(self, channel: str, ref: Ref, step: int) -> Any:
@@ -112,6 +105,5 @@ def _gathered(tools: Tools, name: str, ns: str, first: int) -> Statements[Gather
         return None
     sql = f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND step >= ? ORDER BY step"
     rows = yield Statement(sql, (thread.key, key_of(ns), first))
-    records, pending, shelf = yield from opened(tools, thread, rows)
-    found = (Stored(*one) for one in zip(rows, records, pending, strict=True))
-    return Gathered(tools, thread, {one.record.id: one for one in found}, shelf)
+    sheets = yield from opened(tools, thread, rows, shelf := Shelf())
+    return Gathered(tools, thread, {sheet.record.id: sheet for sheet in sheets}, shelf)

@@ -20,9 +20,10 @@ class Options(TypedDict, total=False):
 
     `types`: your own types that states may hold; nothing else is built when a state is read · `serde`: another
     serializer, which decides about types itself · `memory_bytes`: how much it may remember of the threads that it
-    writes · `keys`: a keyring, which encrypts · `migrating`: also read threads that are not encrypted yet ·
-    `readable`: keys of metadata whose values stay readable without a key, for `saver.readable()` and for SQL ·
-    `on_conflict`: what happens to a run whose thread somebody else moved on: "error", or "fork" to keep both branches.
+    writes, and a quarter of that of what it read lately · `keys`: a keyring, which encrypts · `migrating`: also read
+    threads that are not encrypted yet · `readable`: keys of metadata whose values stay readable without a key, for
+    `saver.readable()` and for SQL · `on_conflict`: what happens to a run whose thread somebody else moved on: "error",
+    or "fork" to keep both branches.
     """
 
     types: Iterable[type]

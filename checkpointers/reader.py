@@ -13,6 +13,7 @@ from checkpointers.errors import UnknownSchemeError
 from checkpointers.memory import Memory
 from checkpointers.operations.common import Tools
 from checkpointers.places import file_of, scheme_of, shown
+from checkpointers.recent import Recent
 from checkpointers.records import Names
 from checkpointers.vaults import Vaults
 
@@ -29,7 +30,7 @@ class Reader(Care):
     def __init__(self, database: Database, *, keys: Keyring | None = None) -> None:
         """Read a database; encrypted threads need their keys."""
         self.database, self.vaults = database, Vaults(keys)
-        self._memory, self._names = Memory(0), Names()
+        self._memory, self._recent, self._names = Memory(0), Recent(0), Names()
 
     def _tools(self) -> Tools:
         return Tools(cast("Codec", _LateCodec()), self._names, self.vaults, self.database.tenant)

@@ -32,6 +32,7 @@ from checkpointers.operations.common import ROOT, Place, Tools, config_of, place
 from checkpointers.operations.write import OnConflict
 from checkpointers.options import Options, serializer
 from checkpointers.paging import Listing, delta_of, query_of, tuple_of
+from checkpointers.recent import Recent
 from checkpointers.records import Names
 from checkpointers.vaults import Vaults
 from checkpointers.versions import next_version
@@ -66,7 +67,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self.vaults = Vaults(
             options.get("keys"), migrating=options.get("migrating", False), readable=options.get("readable", ())
         )
-        self._memory = Memory(options.get("memory_bytes", DEFAULT_MEMORY))
+        budget = options.get("memory_bytes", DEFAULT_MEMORY)
+        self._memory, self._recent = Memory(budget), Recent(budget // 4)
         self._names = Names()
         self._codec: Codec | None = None
         self._groups = Groups()
@@ -176,6 +178,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
                 _say_where(error, place.thread)
                 self._commit(memory, joined)
                 raise
+            self._recent.forget(memory.key)
             for one in joined:
                 one.settle()
             if place.ns == ROOT:  # still held: a write of this run would take its own step for another's
@@ -229,6 +232,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
             for waiting in group:
                 self._commit(memory, [waiting])
         else:
+            self._recent.forget(memory.key)
             for waiting in group:
                 waiting.settle()
 
@@ -356,7 +360,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
     def _tools(self) -> Tools:
         if self._codec is None or self._codec.serde is not self.serde:
             self._codec = Codec(self.serde)
-        return Tools(self._codec, self._names, self.vaults, self.database.tenant)
+        return Tools(self._codec, self._names, self.vaults, self.database.tenant, self._recent)
 
     def _read(self, operation: Operation[T]) -> T:
         """Read; again if a delete slipped between two statements, so that only what is really missing is an error."""

@@ -20,6 +20,7 @@ SEAL: Final = 64
 Opener = Callable[[int, bytes], bytes]
 _SEALED: Final = 0x7F
 _PREFIX: Final = 2
+_SHORT_LIST, _LIST_16, _DICT_16, _LONG_HEAD = 0x90, 0xDC, 0xDE, 4  # of msgpack, after the byte of the tag
 
 
 def start_of(number: int) -> int:
@@ -118,34 +119,44 @@ class Stack:
             raise MissingElementError(number, self._damage.get(number) or self._damage.get(start_of(number)))
         return raw
 
-    def has(self, first: int, count: int) -> bool:
-        """Tell whether the rows of so many elements from this one on were read, sound or not."""
-        rows = self._raw.keys() | self._damage.keys()
+    def has(self, first: int, last: int) -> bool:
+        """Tell whether the rows of the elements from one to another were read, sound or not."""
+        end = last + 1
         return all(
-            number in rows or start_of(number) in self._segments or start_of(number) in self._damage
-            for number in range(first, first + count)
+            start in self._segments
+            or start in self._damage
+            or all(n in self._raw or n in self._damage for n in range(max(first, start), min(end, start + SEAL)))
+            for start in range(start_of(first), end, SEAL)
         )
 
-    def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, bytes] | None:
-        """Join the elements of runs without `prefix`, if all of them start with it; with their count."""
+    def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, list[bytes]] | None:
+        """Give what the lists (or dicts) in these elements hold, without their heads, and how many items that is.
+
+        `prefix` is what a list of one item begins with; None if an element is anything else than a short list.
+        """
         pieces: list[bytes] = []
         total = 0
         for first, count in runs:
-            total += count
             number, end = first, first + count
             while number < end:
                 segment = self._segments.get(start_of(number))
                 if segment is not None and segment.prefix == prefix and segment.whole:
                     last = min(end, start_of(number) + SEAL) - 1
                     pieces.append(segment.bodies(number % SEAL, last % SEAL))
+                    total += last + 1 - number
                     number = last + 1
                     continue
                 payload = self.payload(number)
-                if payload[:_PREFIX] != prefix:
-                    return None
-                pieces.append(payload[_PREFIX:])
+                if payload[:_PREFIX] == prefix:
+                    items, head = 1, _PREFIX
+                else:
+                    items, head = _head_of(payload, prefix)
+                    if not head:
+                        return None
+                pieces.append(payload[head:])
+                total += items
                 number += 1
-        return total, b"".join(pieces)
+        return total, pieces
 
     def items(self) -> Iterator[tuple[int, bytes]]:
         """Give every element that was read."""
@@ -163,3 +174,14 @@ class Stack:
     def sealed(self) -> list[int]:
         """Give where the sealed rows that were read start."""
         return sorted(self._segments)
+
+
+def _head_of(payload: bytes, prefix: bytes) -> tuple[int, int]:
+    """Tell how many items a short list (or dict) has, as one of `prefix` has, and in how many bytes that stands."""
+    single = prefix[1]
+    first = payload[1] if payload[:1] == prefix[:1] and len(payload) > 1 else 0
+    if first & 0xF0 == single & 0xF0:
+        return first & 0x0F, 2
+    if first == (_LIST_16 if single & 0xF0 == _SHORT_LIST else _DICT_16) and len(payload) >= _LONG_HEAD:
+        return int.from_bytes(payload[2:_LONG_HEAD], "big"), _LONG_HEAD
+    return 0, 0

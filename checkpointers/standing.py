@@ -75,13 +75,14 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A stored thread: its number, its name, what opens its rows, how it stands, who holds it."""
+    """A stored thread: its number, its name, what opens its rows, how it stands, who holds it, its row as read."""
 
     key: int
     name: str
     vault: Vault
     standing: Standing
     holder: Holder | None = None
+    row: Sequence[Any] = ()
 
     def stack(self, channel: int) -> Stack:
         """Start a stack of elements of a channel, which opens what is added to it."""

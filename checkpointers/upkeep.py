@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from checkpointers.database import Database
     from checkpointers.memory import Memory
     from checkpointers.operations.common import Tools
+    from checkpointers.recent import Recent
     from checkpointers.standing import Holder
     from checkpointers.statements import Operation, Statements
     from checkpointers.status import Status
@@ -35,6 +36,7 @@ class Upkeep:
 
     database: Database
     _memory: Memory
+    _recent: Recent
 
     def _tools(self) -> Tools:
         raise NotImplementedError
@@ -251,6 +253,7 @@ class Upkeep:
             return self.database.exclusive(operation)
         finally:
             self._memory.forget(thread)
+            self._recent.forget(self._tools().key(thread))
 
     def _label(self, thread: str, *, add: Iterable[str | int] = (), remove: Iterable[str | int] = ()) -> None:
         if not self._change(str(thread), lambda: survey.label(self._tools(), str(thread), add=add, remove=remove)):

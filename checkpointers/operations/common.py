@@ -10,6 +10,7 @@ from checkpointers.codec import Codec, unpacked_dict
 from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError
 from checkpointers.keys import key_of, text_of, thread_key, thread_number
 from checkpointers.operations.names import learn_names
+from checkpointers.recent import Recent
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
 from checkpointers.sealing import checkpoint_place, metadata_place, write_place
 from checkpointers.segments import MissingElementError
@@ -66,6 +67,7 @@ class Tools:
     names: Names
     vaults: Vaults = field(default_factory=Vaults)
     tenant: str = ""
+    recent: Recent = field(default_factory=lambda: Recent(0))
 
     def key(self, thread: str) -> int:
         """Give the number of a thread."""
@@ -157,7 +159,12 @@ def open_thread(tools: Tools, row: Row, name: str | None = None) -> Thread:
         standing = unpack_standing(key, vault, row[1:_KEY])
     if (name is not None and standing.name != name) or tools.key(standing.name) != key:
         raise _misnamed(said, standing.name)
-    return Thread(key, standing.name, vault, standing, holder_in(standing.name, row))
+    return Thread(key, standing.name, vault, standing, holder_in(standing.name, row), row)
+
+
+def told_by(row: Row) -> Row:
+    """Give of the row of a thread what every change changes, and a lease does not."""
+    return row[: _KEY + 1]
 
 
 def told_thread(tools: Tools, row: Row) -> tuple[str, bytes, dict[str, Any], Labels]:

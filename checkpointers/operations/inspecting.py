@@ -8,7 +8,7 @@ from typing import Any, Final
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError, KeyringError
 from checkpointers.keys import key_of
-from checkpointers.operations import read
+from checkpointers.operations import shelves
 from checkpointers.operations.common import (
     ID,
     ROOT,
@@ -103,9 +103,9 @@ def _metadata(thread: Thread, row: Row, problems: list[str]) -> Any:
 
 def _value(tools: Tools, thread: Thread, what: tuple[int, str, Any], problems: list[str]) -> Statements[Any]:
     step, channel, ref = what
-    want = read.Wanted(thread.name, step, channel, ref)
+    want = shelves.Wanted(thread.name, step, channel, ref)
     try:
-        return read.join(tools, want, (yield from read.fetch(tools, thread, [(channel, ref)])))
+        return shelves.join(tools, want, (yield from shelves.fetch(tools, thread, [(channel, ref)])))
     except KeyringError:
         raise
     except (CheckpointerError, ValueError, KeyError) as error:

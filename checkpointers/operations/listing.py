@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import ormsgpack
 
+from checkpointers.codec import Bundle
 from checkpointers.compression import PLAIN
 from checkpointers.errors import IncompleteRecordError, IntegrityError
 from checkpointers.keys import key_of
@@ -26,9 +27,11 @@ from checkpointers.operations.common import (
     open_thread,
     see_asked,
     select_thread,
+    told_by,
     told_metadata,
 )
-from checkpointers.operations.read import Loaded, load
+from checkpointers.operations.read import Loaded, Sheet, load, loaded, recalled
+from checkpointers.operations.shelves import Shelf
 from checkpointers.records import Record
 from checkpointers.standing import STANDING_COLUMNS, Thread
 from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
@@ -37,6 +40,7 @@ SCANNED: Final = 256
 NEAR: Final = 64
 UPDATED: Final = 1 + STANDING_COLUMNS.index("updated_at")
 THREADS: Final = 256
+_PLAIN_VALUES: Final = (str, int, float, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,19 @@ class Query:
     filter: Mapping[str, Any] = field(default_factory=dict)
     before: str | None = None
 
+    @property
+    def is_search(self) -> bool:
+        """Tell whether it asks a whole thread for some of its checkpoints, by values that can be remembered."""
+        values = self.filter.values()
+        return bool(values) and not self.before and all(isinstance(value, _PLAIN_VALUES) for value in values)
+
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """Where the next page of a listing starts: below this step of this thread; `others` come after it.
 
-    `begun` is what was read together with the thread: how many checkpoints it has, and the first of them.
+    `begun` is what was read together with the thread: how many checkpoints it has, and the first of them. `shelf` are
+    the elements that were read so far: what is older has most of them too.
     """
 
     thread: Thread | None
@@ -63,12 +74,41 @@ class Cursor:
     others: tuple[Thread, ...] = ()
     after: tuple[int, int] = (2**62, 0)
     begun: Sequence[Rows] = ()
+    shelf: Shelf = field(default_factory=Shelf)
 
 
 def page(
     tools: Tools, query: Query, cursor: Cursor | None, limit: int
 ) -> Statements[tuple[list[Loaded], Cursor | None]]:
     """Read the next checkpoints of a listing, newest first, and where to go on; no cursor: it is finished."""
+    if cursor is None and query.place is not None and query.is_search:
+        return (yield from _search(tools, query, query.place, limit))
+    return (yield from _page(tools, query, cursor, limit))
+
+
+def _search(tools: Tools, query: Query, place: Place, limit: int) -> Statements[tuple[list[Loaded], Cursor | None]]:
+    """Read the first page of a search; one made lately is not made again while its thread stands as it did."""
+    asked = (place, query.any_ns, limit, *query.filter.items())
+    thread, known = yield from recalled(tools, place, asked)
+    if thread is not None:
+        pairs, following = known
+        return [loaded(tools, sheet, tools.codec.unbundle(bundle)) for sheet, bundle in pairs], following
+    start = yield from _first(tools, query, SCANNED)
+    if start is None or start.thread is None:
+        return [], None
+    kept: list[tuple[Sheet, Bundle | None]] = []
+    found, following = yield from _page(tools, query, start, limit, kept)
+    bundles = [bundle for _, bundle in kept if bundle is not None]
+    if len(bundles) == len(kept):
+        bare = following and replace(following, shelf=Shelf())
+        size = sum(len(bundle.payload) for bundle in bundles)
+        tools.recent.keep(start.thread.key, told_by(start.thread.row), asked, ((start.thread, (kept, bare)), size))
+    return found, following
+
+
+def _page(
+    tools: Tools, query: Query, cursor: Cursor | None, limit: int, kept: list[tuple[Sheet, Bundle | None]] | None = None
+) -> Statements[tuple[list[Loaded], Cursor | None]]:
     size = SCANNED if query.filter else limit
     at = cursor or (yield from _first(tools, query, size))
     while at is not None and at.thread is not None:
@@ -78,11 +118,11 @@ def page(
             counted, rows = at.begun or (yield Together(_beginning(thread.key, query, at, size)))
             _see_all(thread, counted)
         else:
-            rows = yield _below(thread.key, query, at, size)
+            at, rows = yield from _further(query, at, size)
         _see_rows(thread, query, rows, first=at.step == _HIGHEST)
         matching = [row for row in rows if _matches(thread, row, query.filter)]
         chosen = matching[:limit]
-        found = yield from load(tools, thread, chosen)
+        found = yield from load(tools, thread, chosen, at.shelf, kept)
         if not query.filter:
             yield from _see_parents(thread, [one.record for one in found], at.step)
         following: Cursor | None
@@ -108,6 +148,14 @@ def _beginning(key: int, query: Query, cursor: Cursor, size: int) -> tuple[State
         (key_of(ROOT), key),
     )
     return counted, _below(key, query, cursor, size)
+
+
+def _further(query: Query, cursor: Cursor, size: int) -> Statements[tuple[Cursor, Rows]]:
+    """Read the rows of a later page; what is on the shelf holds only if the thread still stands as it did."""
+    thread: Any = cursor.thread
+    now, rows = yield Together((select_thread(thread.key), _below(thread.key, query, cursor, size)))
+    same = bool(now) and told_by(now[0]) == told_by(thread.row)
+    return (cursor if same else replace(cursor, shelf=Shelf())), rows
 
 
 def _see_all(thread: Thread, counted: Rows) -> None:
@@ -229,7 +277,9 @@ def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Curso
     if query.place is not None:
         return None
     if cursor.others:
-        return replace(cursor, thread=cursor.others[0], step=_HIGHEST, by_id=0, listed=0, others=cursor.others[1:])
+        return replace(
+            cursor, thread=cursor.others[0], step=_HIGHEST, by_id=0, listed=0, others=cursor.others[1:], shelf=Shelf()
+        )
     rows = yield Statement(
         f"{SELECT_THREAD} WHERE t.updated_at < ? OR (t.updated_at = ? AND t.thread < ?)"
         f" ORDER BY t.updated_at DESC, t.thread DESC LIMIT {THREADS:d}",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from checkpointers.codec import Ref, is_recipe, joined, spans
-from checkpointers.errors import IncompleteRecordError, StrictReadingError, UnreadableValueError
-from checkpointers.errors import at as where
+from checkpointers.codec import Bundle, Ref, unpacked_dict
+from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
 from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
@@ -17,28 +16,39 @@ from checkpointers.operations.common import (
     NS,
     ROOT,
     SELECT_CHECKPOINT,
-    SELECT_ELEMENTS,
     SELECT_WRITES,
     STEP,
     Place,
     Tools,
-    absent,
+    checked,
     find_checkpoint,
+    holder_in,
+    metadata_of,
     records_of,
     see_all_writes,
     see_asked,
-    told_metadata,
+    select_thread,
+    told_by,
     writes_of,
 )
 from checkpointers.operations.guard import meet
-from checkpointers.operations.storing import learn, resolved
-from checkpointers.records import Record, TaskWrites, in_order
-from checkpointers.segments import MissingElementError, Stack, start_of
+from checkpointers.operations.shelves import Shelf, Wanted, decoded, fetch, fill, join, needs
+from checkpointers.operations.storing import learn
+from checkpointers.records import Base, Record, TaskWrites, Write, in_order
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 
-NOTHING: Final = Stack()
-AHEAD: Final = 2  # what is written on a checkpoint mostly comes next: read with the state, it need not be asked for
+Told = tuple[list[tuple[str, str, Any]], tuple[Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A checkpoint as it was read, before its values are made: its record, its metadata as stored, the writes on it."""
+
+    thread: Thread
+    record: Record
+    metadata: bytes
+    writes: list[tuple[str, Write]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +63,42 @@ class Loaded:
     is_head: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A reference and where it was found, so that an error can name it."""
-
-    thread: str
-    step: int | None
-    channel: str
-    ref: Ref
-
-
 def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> Statements[Loaded | None]:
     """Read the checkpoint that a place names, or the one its namespace stands at; a memory learns what it holds."""
-    thread, row = yield from find_checkpoint(tools, place)
-    if thread is None and memory is not None:
-        meet(tools, memory, place.thread, None)
-    if thread is None or row is None:
-        return None
-    found = yield from load(tools, thread, [row])
+    asked = (place.ns, place.id)
+    thread, known = yield from recalled(tools, place, asked)
+    if thread is not None:
+        sheet, bundle = known
+        found = loaded(tools, sheet, tools.codec.unbundle(bundle))
+    else:
+        thread, row = yield from find_checkpoint(tools, place)
+        if thread is None and memory is not None:
+            meet(tools, memory, place.thread, None)
+        if thread is None or row is None:
+            return None
+        (sheet,) = yield from opened(tools, thread, [row], shelf := Shelf())
+        found, bundle = made(tools, sheet, shelf)
+        if bundle is not None:
+            tools.recent.keep(thread.key, told_by(thread.row), asked, ((thread, (sheet, bundle)), len(bundle.payload)))
     if memory is not None:
         memory.forget()
         meet(tools, memory, place.thread, thread)
-        learn(tools, memory, found[0].record, found[0].checkpoint["channel_values"])
-    return found[0]
+        learn(tools, memory, found.record, found.checkpoint["channel_values"])
+    return found
+
+
+def recalled(tools: Tools, place: Place, asked: Hashable) -> Statements[tuple[Thread | None, Any]]:
+    """Give what was found when this was asked of a thread lately, with the thread, if that stands as it did then."""
+    key = tools.key(place.thread)
+    kept = tools.recent.of(key, asked)
+    if kept is None:
+        return None, None
+    rows = yield select_thread(key)
+    if not rows or told_by(rows[0]) != kept[0]:
+        tools.recent.forget(key)
+        return None, None
+    thread, found = kept[1]
+    return replace(thread, holder=holder_in(place.thread, rows[0])), found
 
 
 def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[Any]:
@@ -88,24 +111,29 @@ def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[A
     return join(tools, want, (yield from fetch(tools, thread, [(name, want.ref)])))
 
 
-def load(tools: Tools, thread: Thread, rows: Sequence[Row]) -> Statements[list[Loaded]]:
-    """Make whole checkpoints of rows: their values and their pending writes, in two requests."""
+def load(
+    tools: Tools,
+    thread: Thread,
+    rows: Sequence[Row],
+    shelf: Shelf,
+    kept: list[tuple[Sheet, Bundle | None]] | None = None,
+) -> Statements[list[Loaded]]:
+    """Make whole checkpoints of rows, in two requests; and put by what they are made of, if that is to be kept."""
+    found = []
+    for sheet in (yield from opened(tools, thread, rows, shelf)):
+        whole, bundle = made(tools, sheet, shelf)
+        found.append(whole)
+        if kept is not None:
+            kept.append((sheet, bundle))
+    return found
+
+
+def opened(tools: Tools, thread: Thread, rows: Sequence[Row], shelf: Shelf) -> Statements[list[Sheet]]:
+    """Open rows of checkpoints and of the writes on each, and put every element that either needs on a shelf."""
     if not rows:
         return []
-    records, pending, shelf = yield from opened(tools, thread, rows)
-    return [
-        made(tools, thread, record, told_metadata(thread, row), tasks, shelf)
-        for row, record, tasks in zip(rows, records, pending, strict=True)
-    ]
-
-
-def opened(
-    tools: Tools, thread: Thread, rows: Sequence[Row]
-) -> Statements[tuple[list[Record], list[list[TaskWrites]], Shelf]]:
-    """Open rows of checkpoints: their records, the writes on each, and every element that either needs, each once."""
     records = yield from records_of(tools, thread, rows)
-    shelf = Shelf()
-    elements = yield from _needs(tools, thread, shelf, [named for record in records for named in record.refs.items()])
+    elements = yield from needs(tools, thread, shelf, [named for record in records for named in record.refs.items()])
     writes = _writes_on(thread, rows)
     if elements is None:
         written = yield writes
@@ -114,8 +142,11 @@ def opened(
         shelf.take(thread, found)
     pending = yield from _pending(tools, thread, rows, written)
     left = [(write.channel, write.ref) for tasks in pending for task in tasks for write in task.writes]
-    yield from _fill(tools, thread, shelf, left)
-    return records, pending, shelf
+    yield from fill(tools, thread, shelf, left)
+    return [
+        Sheet(thread, record, metadata_of(thread, row), in_order(tasks))
+        for row, record, tasks in zip(rows, records, pending, strict=True)
+    ]
 
 
 def _writes_on(thread: Thread, rows: Sequence[Row]) -> Many:
@@ -135,72 +166,18 @@ def _pending(tools: Tools, thread: Thread, rows: Sequence[Row], written: Rows) -
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """The elements that were read of a thread, by channel, and the runs of the references that have recipes."""
-
-    stacks: dict[int, Stack] = field(default_factory=dict)
-    recipes: dict[tuple[int, Any], Ref] = field(default_factory=dict)
-
-    def take(self, thread: Thread, rows: Rows) -> None:
-        """Add rows of elements, of channels that were asked for."""
-        see_asked(thread, {channel for channel, _, _ in rows} - self.stacks.keys(), set())
-        for channel, number, body in rows:
-            self.stacks[channel].take(number, body)
+def made(tools: Tools, sheet: Sheet, shelf: Shelf) -> tuple[Loaded, Bundle | None]:
+    """Make a whole checkpoint of what was read of it; with the bundle that its values are decoded from, if in one."""
+    wanted: dict[Any, tuple[str, Ref]] = {channel: (channel, ref) for channel, ref in sheet.record.refs.items()}
+    wanted |= {index: (write.channel, write.ref) for index, (_, write) in enumerate(sheet.writes)}
+    values, bundle = decoded(tools, sheet.thread, sheet.record.step, wanted, shelf)
+    return loaded(tools, sheet, values), bundle
 
 
-def fetch(tools: Tools, thread: Thread, wanted: Iterable[tuple[str, Ref]]) -> Statements[Shelf]:
-    """Read every element that references of channels need, each once."""
-    shelf = Shelf()
-    yield from _fill(tools, thread, shelf, wanted)
-    return shelf
-
-
-def _fill(tools: Tools, thread: Thread, shelf: Shelf, wanted: Iterable[tuple[str, Ref]]) -> Statements[None]:
-    """Read what these references need and is not on the shelf, each element once."""
-    elements = yield from _needs(tools, thread, shelf, wanted)
-    if elements is not None:
-        shelf.take(thread, (yield elements))
-
-
-def _needs(tools: Tools, thread: Thread, shelf: Shelf, wanted: Iterable[tuple[str, Ref]]) -> Statements[Many | None]:
-    """Ask for the elements that these references need and are not on the shelf; recipes are read at once."""
-    refs = [(tools.names.keys[channel], ref) for channel, ref in wanted]
-    long = {(key, tuple(ref)) for key, ref in refs if is_recipe(ref)} - shelf.recipes.keys()
-    if long:
-        shelf.recipes.update((yield from resolved(thread, long)))
-    ranges: dict[int, set[tuple[int, int]]] = {}
-    for key, ref in refs:
-        stack = shelf.stacks.get(key)
-        runs = spans(shelf.recipes[key, tuple(ref)] if is_recipe(ref) else ref)
-        runs = runs if stack is None else [run for run in runs if not stack.has(*run)]
-        if runs:
-            ranges.setdefault(key, set()).update(runs)
-    for key in ranges.keys() - shelf.stacks.keys():
-        shelf.stacks[key] = thread.stack(key)
-    params = [
-        (thread.key, key, start_of(first), last + AHEAD) for key, runs in ranges.items() for first, last in joined(runs)
-    ]
-    return Many(SELECT_ELEMENTS, params) if params else None
-
-
-def made(
-    tools: Tools,
-    thread: Thread,
-    record: Record,
-    metadata: dict[str, Any],
-    tasks: Sequence[TaskWrites],
-    shelf: Shelf,
-) -> Loaded:
-    """Make a whole checkpoint of what was read of it."""
-    name = thread.name
-    values = {
-        channel: join(tools, Wanted(name, record.step, channel, ref), shelf) for channel, ref in record.refs.items()
-    }
-    pending = [
-        (task, write.channel, join(tools, Wanted(name, record.step, write.channel, write.ref), shelf))
-        for task, write in in_order(tasks)
-    ]
+def loaded(tools: Tools, sheet: Sheet, values: dict[Any, Any]) -> Loaded:
+    """Make a whole checkpoint of its values: those of channels by name, those that are pending by number."""
+    thread, record = sheet.thread, sheet.record
+    pending = [(task, write.channel, values.pop(index)) for index, (task, write) in enumerate(sheet.writes)]
     checkpoint: dict[str, Any] = {
         "v": record.v,
         "ts": record.ts,
@@ -210,61 +187,55 @@ def made(
         "versions_seen": {node: dict(seen) for node, seen in record.seen.items()},
     }
     if record.has_updated:
-        checkpoint["updated_channels"] = record.updated
+        checkpoint["updated_channels"] = None if record.updated is None else [*record.updated]
     if record.extra is not None:
         checkpoint |= tools.codec.value(record.extra)
+    with checked(thread.name, "the checkpoint's metadata", record.step):
+        metadata = unpacked_dict(sheet.metadata)
     at = thread.standing
     is_head = record.ns == ROOT and bool(at.head) and key_of(record.id) == at.head_id
-    return Loaded(name, record, metadata, checkpoint, pending, is_head=is_head)
+    return Loaded(thread.name, record, metadata, checkpoint, pending, is_head=is_head)
 
 
-def join(tools: Tools, want: Wanted, shelf: Shelf) -> Any:
-    """Put one value together; an error names its place."""
-    key = tools.names.keys[want.channel]
-    ref = shelf.recipes[key, tuple(want.ref)] if is_recipe(want.ref) else want.ref
-    try:
-        return tools.codec.join(ref, shelf.stacks.get(key, NOTHING))
-    except MissingElementError as error:
-        raise absent(error, thread=want.thread, step=want.step, channel=want.channel) from error
-    except StrictReadingError as error:
-        error.where = f"channel {want.channel!r} of {where(want.thread, want.step)}"
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UnreadableValueError(thread=want.thread, step=want.step, channel=want.channel, reason=reason) from error
-
-
-def history_of(
-    tools: Tools, place: Place, channels: Sequence[str]
-) -> Statements[dict[str, tuple[list[tuple[str, str, Any]], tuple[Any] | None]]]:
+def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statements[dict[str, Told]]:
     """Give what each DeltaChannel was told on the way to a checkpoint: its writes, and the value they start from."""
-    empty: dict[str, tuple[list[tuple[str, str, Any]], tuple[Any] | None]] = {name: ([], None) for name in channels}
+    asked = (place.ns, place.id, *channels)
+    thread, known = yield from recalled(tools, place, asked)
+    if thread is not None:
+        bases, bundle = known
+        return _told(bases, tools.codec.unbundle(bundle))
     thread, row = yield from find_checkpoint(tools, place)
     if thread is None or row is None:
-        return empty
+        return {name: ([], None) for name in channels}
     (target,) = yield from records_of(tools, thread, [row])
     try:
         bases = yield from delta_history(target, channels, ancestors(tools, thread, target.ns))
     except MissingAncestorError as error:
         raise IncompleteRecordError(thread=thread.name, step=target.step, channel=str(error)) from error
-    wanted = [
-        (channel, ref)
-        for channel, base in bases.items()
-        for ref in [base.seed, *(ref for _, ref in base.writes)]
-        if ref is not None
-    ]
-    shelf = yield from fetch(tools, thread, wanted)
+    wanted = dict(enumerate(_refs_of(bases)))
+    shelf = yield from fetch(tools, thread, wanted.values())
+    values, bundle = decoded(tools, thread, target.step, wanted, shelf)
+    if bundle is not None:
+        tools.recent.keep(thread.key, told_by(thread.row), asked, ((thread, (bases, bundle)), len(bundle.payload)))
+    return _told(bases, values)
 
-    def value(channel: str, ref: Ref) -> Any:
-        return join(tools, Wanted(place.thread, target.step, channel, ref), shelf)
 
-    return {
-        channel: (
-            [(task, channel, value(channel, ref)) for task, ref in base.writes],
-            (value(channel, base.seed),) if base.seed is not None else None,
-        )
-        for channel, base in bases.items()
-    }
+def _refs_of(bases: Mapping[str, Base]) -> Iterator[tuple[str, Ref]]:
+    """Give every reference of some DeltaChannels, in the order in which their values are told."""
+    for channel, base in bases.items():
+        if base.seed is not None:
+            yield channel, base.seed
+        for _, ref in base.writes:
+            yield channel, ref
+
+
+def _told(bases: Mapping[str, Base], values: Mapping[int, Any]) -> dict[str, Told]:
+    each = iter(values.values())
+    found: dict[str, Told] = {}
+    for channel, base in bases.items():
+        seed = (next(each),) if base.seed is not None else None
+        found[channel] = ([(task, channel, next(each)) for task, _ in base.writes], seed)
+    return found
 
 
 def ancestors(tools: Tools, thread: Thread, ns: str) -> Callable[[int, int], Statements[list[Ancestor]]]:

@@ -48,6 +48,12 @@ class Comparison(RuleBasedStateMachine):
             "sqlite": SqliteSaver.open(Path(self.folder.name) / "m.db", types=TYPES),
             "postgres": PostgresSaver.open(self.server, schema=self.schema, pool_size=2, types=TYPES),
         }
+        # Processes that only read: what they keep of a thread must never outlive its next change.
+        self.reading = {
+            **self.ours,
+            "another on sqlite": SqliteSaver.open(Path(self.folder.name) / "m.db", types=TYPES),
+            "another on postgres": PostgresSaver.open(self.server, schema=self.schema, pool_size=2, types=TYPES),
+        }
         self.live: dict[tuple[str, str], list[str]] = {}
         self.parents: set[tuple[str, str, str]] = set()
         self.sparse: set[tuple[str, str, str]] = set()
@@ -55,7 +61,7 @@ class Comparison(RuleBasedStateMachine):
         self.counter = itertools.count(1)
 
     def teardown(self) -> None:
-        for saver in self.ours.values():
+        for saver in self.reading.values():
             saver.close()
         with psycopg.connect(self.server, autocommit=True) as connection:
             connection.execute(f'DROP SCHEMA "{self.schema}" CASCADE')
@@ -219,7 +225,7 @@ class Comparison(RuleBasedStateMachine):
                 t.checkpoint["id"] for t in self.oracle.list(config, filter=filter, before=before)
                 if t.checkpoint["id"] in ids
             ][:limit]  # fmt: skip
-            for name, saver in self.ours.items():
+            for name, saver in self.reading.items():
                 found = [t.checkpoint["id"] for t in saver.list(config, filter=filter, before=before, limit=limit)]
                 assert found == wanted, name
 
@@ -228,7 +234,7 @@ class Comparison(RuleBasedStateMachine):
         """Every live checkpoint reads the same everywhere; so do heads and delta histories."""
         for (thread, ns), ids in self.live.items():
             config = {"configurable": {"thread_id": thread, "checkpoint_ns": ns}}
-            for name, saver in self.ours.items():
+            for name, saver in self.reading.items():
                 newest = saver.get_tuple(config)
                 assert (newest.checkpoint["id"] if newest else None) == (ids[-1] if ids else None), name
             for one in ids[-3:]:
@@ -239,7 +245,7 @@ class Comparison(RuleBasedStateMachine):
         expected = self.oracle.get_tuple(config)
         assert expected is not None
         history = self.oracle.get_delta_channel_history(config=config, channels=["delta", "sparse"])
-        for name, saver in self.ours.items():
+        for name, saver in self.reading.items():
             found = saver.get_tuple(config)
             assert found is not None, name
             assert difference(_sorted(found.checkpoint), _sorted(expected.checkpoint)) is None, name

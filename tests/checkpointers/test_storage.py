@@ -384,7 +384,7 @@ def test_a_state_is_read_in_two_round_trips(url: str) -> None:
     with reopen(url) as saver:
         loop(saver).invoke({"until": 40, "n": 0}, config())
         older = saver.steps("t")[-20].id
-    with reopen(url) as saver:
+    with reopen(url, memory_bytes=0) as saver:
         for place in (config(), config(checkpoint_id=older)):
             saver.get_tuple(place)  # names are learned once
             asked: list[Any] = []

@@ -1,0 +1,76 @@
+"""What a saver read lately, ready to be made into values again while its thread stands as it did; bounded in bytes.
+
+Nothing here is truth. What is kept holds for one row of its thread, and every write gives a thread another row: whoever
+finds that it has another one forgets, and reads the database again. Nothing kept is handed out itself, so that nobody
+can change it: values are decoded anew each time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from checkpointers.statements import Row
+
+OVERHEAD: Final = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was read of a thread while its row was this one, by what was asked for; each with its bytes."""
+
+    row: Row
+    found: dict[Hashable, tuple[Any, int]] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Give about how much this weighs."""
+        return sum(size + OVERHEAD for _, size in self.found.values())
+
+
+class Recent:
+    """What was read lately of each thread: the least recently asked for go first when they outgrow the budget."""
+
+    def __init__(self, budget: int) -> None:
+        """Hold at most about `budget` bytes; with none, nothing."""
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._threads: OrderedDict[int, Kept] = OrderedDict()
+        self._bytes = 0
+
+    def of(self, thread: int, asked: Hashable) -> tuple[Row, Any] | None:
+        """Give what was found when this was asked, and the row that the thread had."""
+        with self._lock:
+            kept = self._threads.get(thread)
+            found = kept.found.get(asked) if kept is not None else None
+            if kept is None or found is None:
+                return None
+            self._threads.move_to_end(thread)
+            return kept.row, found[0]
+
+    def keep(self, thread: int, row: Row, asked: Hashable, found: tuple[Any, int]) -> None:
+        """Keep what was found, with its bytes, when this was asked of a thread that has this row."""
+        with self._lock:
+            kept = self._drop(thread)
+            if kept is None or kept.row != row:
+                kept = Kept(row)
+            kept.found[asked] = found
+            self._threads[thread] = kept
+            self._bytes += kept.bytes
+            while self._bytes > self._budget:
+                self._drop(next(iter(self._threads)))
+
+    def forget(self, thread: int | None = None) -> None:
+        """Forget one thread, or all."""
+        with self._lock:
+            for key in [thread] if thread is not None else list(self._threads):
+                self._drop(key)
+
+    def _drop(self, thread: int) -> Kept | None:
+        kept = self._threads.pop(thread, None)
+        if kept is not None:
+            self._bytes -= kept.bytes
+        return kept

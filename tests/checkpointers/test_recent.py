@@ -1,0 +1,283 @@
+"""What was read lately is not read again while its thread stands as it did, and never outlives its next change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import ormsgpack
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.types import Command
+
+from checkpointers import Keep, Keyring, Saver
+from checkpointers.compression import PLAIN
+from checkpointers.errors import ShreddedError, ThreadBusyError
+from checkpointers.recent import OVERHEAD, Recent
+from checkpointers.sealing import Digests, element_place
+from checkpointers.sqlite_file import AT_ONCE
+from tests.checkpointers.graphs import DeltaState, State, config, loop, review
+from tests.checkpointers.test_fsck import damaged, rows_of
+from tests.checkpointers.test_storage import listening, put, rows, values
+from tests.checkpointers.wild import difference
+from tests.conftest import reopen
+
+KEYS = Keyring({"a": bytes(range(32))})
+
+
+def asked_for(saver: Saver, call: Callable[[], Any]) -> tuple[list[str], Any]:
+    """Give the kinds of requests that a call makes, and what it gives."""
+    asked: list[Any] = []
+    with listening(saver, asked):
+        found = call()
+    return [type(request).__name__ for request in asked], found
+
+
+def search(saver: Saver, **wanted: Any) -> list[Any]:
+    return [found.metadata["step"] for found in saver.list(config(), filter=wanted)]
+
+
+READINGS = [
+    pytest.param(lambda saver: saver.get_tuple(config()), id="state"),
+    pytest.param(lambda saver: saver.get_tuple(config(checkpoint_id=saver.steps("t")[-5].id)), id="older"),
+    pytest.param(lambda saver: list(saver.list(config(), filter={"step": 3})), id="search"),
+    pytest.param(lambda saver: list(saver.list(config(), filter={"step": 99})), id="search in vain"),
+]
+
+
+@pytest.mark.parametrize("schema", [State, DeltaState])
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_same_again_asks_for_one_row(url: str, reading: Callable[[Saver], Any], schema: Any) -> None:
+    """It is what was read before, and what a saver reads that keeps nothing."""
+    with reopen(url) as saver, reopen(url, memory_bytes=0) as keeps_nothing:
+        loop(saver, schema).invoke({"until": 9, "n": 0, "messages": [HumanMessage("hi", id="m")]}, config())
+        first = reading(saver)
+        again, found = asked_for(saver, lambda: reading(saver))
+        assert again.count("Together") == 0
+        assert again[-1] == "Statement"
+        once_more, plain = asked_for(keeps_nothing, lambda: reading(keeps_nothing))
+        assert "Together" in once_more
+        assert difference(first, found) is None
+        assert difference(found, plain) is None
+        assert "Together" in asked_for(keeps_nothing, lambda: reading(keeps_nothing))[0]
+
+
+def test_what_a_delta_channel_was_told_again(url: str) -> None:
+    """One row too, for the same channels of the same checkpoint."""
+    with reopen(url) as saver, reopen(url, memory_bytes=0) as keeps_nothing:
+        loop(saver, DeltaState).invoke({"until": 30, "n": 0}, config())
+        place = config(checkpoint_id=saver.get_tuple(config()).checkpoint["id"])
+
+        def told(of: Saver, *channels: str) -> Any:
+            return of.get_delta_channel_history(config=place, channels=channels)
+
+        first = told(saver, "messages", "log")
+        again, found = asked_for(saver, lambda: told(saver, "messages", "log"))
+        assert again == ["Statement"]
+        assert difference(first, found) is None
+        assert difference(found, told(keeps_nothing, "messages", "log")) is None
+        assert len(asked_for(saver, lambda: told(saver, "messages"))[0]) > 1
+        assert difference(told(saver, "messages"), {"messages": first["messages"]}) is None
+
+
+def test_nobody_changes_what_is_kept(url: str) -> None:
+    """Everything handed out is the caller's own."""
+    with reopen(url) as saver:
+        place = put(saver, {"list": [{"a": [1]}], "messages": [HumanMessage("as it was", id="m")]})
+        saver.put_writes(place, [("list", [{"b": [2]}])], "task")
+        first = saver.get_tuple(config())
+        for found in (saver.get_tuple(config()), saver.get_tuple(config())):
+            assert difference(found, first) is None
+            found.checkpoint["channel_values"]["list"][0]["a"].append(9)
+            found.checkpoint["channel_values"]["messages"][0].content = "changed"
+            found.checkpoint["channel_versions"]["list"] = 9
+            found.checkpoint["versions_seen"]["n"] = {"x": 1}
+            found.metadata["parents"]["x"] = "y"
+            found.pending_writes[0][2][0]["b"].append(9)
+            found.pending_writes.clear()
+        assert difference(saver.get_tuple(config()), first) is None
+
+
+def change(name: str, writer: Saver) -> None:
+    """Change a thread in one of the ways there are."""
+    head = writer.get_tuple(config())
+    if name == "put":
+        put(writer, {"n": "another"}, after=head.config, version=100)
+    elif name == "write":
+        writer.put_writes(head.config, [("n", "pending")], "task")
+    elif name == "special write":
+        writer.put_writes(head.config, [("__interrupt__", "x")], "task")
+    elif name == "delete":
+        writer.delete_thread("t")
+    elif name == "prune":
+        writer.prune(["t"])
+    elif name == "retain":
+        writer.retain(Keep(last=2))
+    elif name == "run":
+        loop(writer).invoke({"until": 12}, config())
+    else:
+        writer.delete_thread("t")
+        put(writer, {"n": "in another life"})
+
+
+CHANGES = ["put", "write", "special write", "delete", "prune", "retain", "run", "another life"]
+
+
+@pytest.mark.parametrize("by", ["itself", "another"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_seen_at_once(url: str, name: str, by: str) -> None:
+    """Whoever made it: what was kept of the thread before is not given any more."""
+    with ExitStack() as opened:
+        saver = opened.enter_context(reopen(url))
+        writer = saver if by == "itself" else opened.enter_context(reopen(url))
+        loop(saver).invoke({"until": 9, "n": 0}, config())
+        for _ in range(2):
+            saver.get_tuple(config())
+            search(saver, source="loop")
+        change(name, writer)
+        with reopen(url, memory_bytes=0) as fresh:
+            for reading in (lambda of: of.get_tuple(config()), lambda of: search(of, source="loop")):
+                for _ in range(2):
+                    assert difference(reading(saver), reading(fresh)) is None
+
+
+def test_a_lease_hides_no_holder(url: str) -> None:
+    """A thread that is held is read as before; who goes on from what was kept is refused as ever."""
+    with reopen(url) as saver, reopen(url) as other:
+        loop(saver).invoke({"until": 3, "n": 0}, config())
+        with other.lease("t") as lease:
+            first = saver.get_tuple(config())
+            assert other._desk.renew(lease)
+            again, found = asked_for(saver, lambda: saver.get_tuple(config()))
+            assert again == ["Statement"]
+            assert difference(first, found) is None
+            saver._memory.forget()
+            with pytest.raises(ThreadBusyError):
+                put(saver, {"n": 1}, after=found.config, version=50)
+
+
+def test_a_review_is_answered_from_what_was_kept(url: str) -> None:
+    """A thread that waits is read twice, then resumed: its interrupts and its answers are as ever."""
+    with reopen(url) as saver:
+        app = review(saver)
+        app.invoke({"n": 0}, config())
+        waiting = [{one.id: one.value["ask"] for one in app.get_state(config()).interrupts} for _ in range(2)]
+        assert waiting[0] == waiting[1]
+        assert sorted(waiting[0].values()) == [1, 2]
+        app.invoke(Command(resume={id_: f"yes {ask}" for id_, ask in waiting[0].items()}), config())
+        assert sorted(app.get_state(config()).values["answers"]) == ["yes 1", "yes 2"]
+
+
+def test_nothing_of_a_shredded_thread_is_kept(url: str) -> None:
+    """Neither where its key was thrown away, nor elsewhere."""
+    with reopen(url, keys=KEYS) as saver, reopen(url, keys=KEYS) as other:
+        put(saver, {"secret": "of the thread"})
+        for one in (saver, other, saver, other):
+            assert values(one) == {"secret": "of the thread"}
+        saver.shred("t")
+        assert not saver._recent._threads
+        for one in (saver, other):
+            with pytest.raises(ShreddedError):
+                one.get_tuple(config())
+
+
+def test_values_of_every_form_are_kept_or_read_again(url: str) -> None:
+    """What has no place among others in one payload is read as ever."""
+    strange = {
+        "bytes": b"\x00" * 99, "bytearray": bytearray(b"x" * 99), "none": None, "empty": [], "tiny": [1, 2.5, "x"] * 99,
+        "table": {f"k{n}": n for n in range(99)}, "wide": dict.fromkeys(range(99), "text" * 20), "nested": [[[]]] * 99,
+    }  # fmt: skip
+    with reopen(url) as saver, reopen(url) as other:
+        put(saver, strange)
+        for _ in range(3):
+            assert difference(values(saver), strange) is None
+        del strange["bytearray"], strange["bytes"]
+        other.delete_thread("t")
+        put(other, strange)
+        for _ in range(3):
+            assert difference(values(saver), strange) is None
+        assert asked_for(saver, lambda: values(saver))[0] == ["Statement"]
+
+
+def test_many_channels_are_read_in_one_go(url: str) -> None:
+    """However many: as many as one statement asks for, one more, and several times as many."""
+    with reopen(url) as saver, reopen(url) as other:
+        for count in (AT_ONCE, AT_ONCE + 1, 3 * AT_ONCE):
+            state = {f"channel {n}": [{"of": n, "text": "long enough to be an element"}] for n in range(count)}
+            put(saver, state)
+            assert difference(values(other), state) is None
+
+
+def test_a_value_that_is_two_stays_in_its_channel(url: str) -> None:
+    """An element that holds more than one value moves no other channel's into another's place."""
+    with reopen(url) as saver:
+        state = {name: f"a text that is stored as an element of {name}" for name in ("a", "b", "c")}
+        put(saver, state)
+        key = saver._tools().key("t")
+        channel = next(row for row in rows_of(saver, "cp_elements") if b"of b" in bytes(row["body"]))
+        two = b"".join((PLAIN, b"\x01", ormsgpack.packb(state["b"]), ormsgpack.packb("and another text")))
+        place = element_place(key, channel["channel"], channel["n"])
+        with damaged(saver, "cp_elements", (channel, channel | {"body": Digests().seal(place, two)})):
+            for _ in range(2):
+                assert values(saver) == state
+            assert not saver._recent._threads
+
+
+def test_going_on_from_what_was_kept_stores_nothing_twice(url: str) -> None:
+    """Who forgot what is stored learns it from what was kept as well as from what is read."""
+    with reopen(url) as saver:
+        items = [{"id": n, "text": f"item number {n} " * 4} for n in range(40)]
+        place = put(saver, {"list": items[:39]})
+        for _ in range(2):
+            saver._memory.forget()
+            saver._memory._threads.clear()
+            found = saver.get_tuple(config())
+        put(saver, {"list": items}, after=place, version=2)
+        assert rows(saver, "list")[0] == 40
+        assert difference(values(saver), {"list": items}) is None
+        assert found is not None
+
+
+def test_a_thread_in_another_life_while_it_is_listed(url: str) -> None:
+    """Elements that a listing read before are not taken for those that have their numbers now."""
+    with reopen(url) as saver, reopen(url) as other:
+
+        def live(text: str) -> None:
+            place = None
+            for step in range(1, 8):
+                place = put(
+                    other, {"list": [f"{text} {n}, long enough" for n in range(step)]}, after=place, version=step
+                )
+
+        live("in the first life")
+        listing = saver.list(config())
+        before = next(listing)
+        other.delete_thread("t")
+        live("in another life, longer")
+        after = list(listing)
+        assert "first" in str(before.checkpoint["channel_values"])
+        assert after
+        assert not any("first" in str(one.checkpoint["channel_values"]) for one in after)
+
+
+def test_the_oldest_go_first() -> None:
+    """What is kept stays within its budget; what was asked for last stays longest."""
+    recent = Recent(3 * (OVERHEAD + 100))
+    for thread in range(5):
+        recent.keep(thread, ("row", thread), "asked", (f"found {thread}", 100))
+        recent.of(2, "asked")
+    assert [thread for thread in range(5) if recent.of(thread, "asked")] == [2, 3, 4]
+    assert recent.of(2, "asked") == (("row", 2), "found 2")
+    assert recent.of(2, "something else") is None
+    recent.keep(2, ("another row", 2), "something else", ("new", 100))
+    assert recent.of(2, "asked") is None
+    recent.keep(9, ("row", 9), "asked", ("too much", 10_000))
+    assert not recent._threads
+    assert not recent._bytes
+    recent.keep(1, ("row", 1), "asked", ("found", 1))
+    recent.keep(1, ("row", 1), "else", ("found", 1))
+    recent.forget(7)
+    assert recent._bytes == 2 * (OVERHEAD + 1)
+    recent.forget()
+    assert not recent._bytes
