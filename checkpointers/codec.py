@@ -57,13 +57,12 @@ _SHORT: Final = 31
 
 @dataclass(slots=True)
 class Parts:
-    """A value taken apart: its kind, its chunks, a fingerprint of each; of a list, what its next state starts from."""
+    """A value taken apart: its kind, its chunks, a fingerprint of each."""
 
     kind: int
     chunks: Sequence[Any]
-    prints: list[bytes]
+    prints: Prints
     bytes: int
-    items: Prints | None = None
 
 
 class Codec:
@@ -85,7 +84,7 @@ class Codec:
     def split(self, channel: str, value: Any, before: Prints | None = None) -> Parts | bytes:
         """Take a value apart, or give its payload if it is small; raises `UnstorableValueError` with the path.
 
-        `before` are the items that the channel had: what is still among them is recognized in groups.
+        `before` are the fingerprints of what the channel had: what is still there is recognized in groups.
         """
         kind = type(value)
         if kind in _SMALL or (kind is str and len(value) <= _SHORT and value.isascii()):
@@ -105,21 +104,21 @@ class Codec:
         pack = self.packer.one
         if type(value) is list and value:
             items = self.packer.each(value, before)
-            prints, size = items.each, items.size
-            if len(value) > 1 and size < TINY_ITEM * len(prints):
-                return Parts(LIST, _grains(value), [b"".join((b"l", *grain)) for grain in _grains(prints)], size)
-            return Parts(LIST, _Singles(value), prints, size, items)
+            if len(value) > 1 and items.size < TINY_ITEM * len(items):
+                grains = [b"".join((b"l", *grain)) for grain in _grains([*items])]
+                return Parts(LIST, _grains(value), Prints(rest=grains), items.size)
+            return Parts(LIST, _Singles(value), items, items.size)
         if type(value) is dict and value:
             prints = [b"d" + pack({key: item}) for key, item in value.items()]
             pairs_, size = list(value.items()), sum(map(len, prints))
             if len(value) > 1 and size < TINY_ITEM * len(prints):
                 chunks = [dict(grain) for grain in _grains(pairs_)]
-                return Parts(DICT, chunks, [b"".join(grain) for grain in _grains(prints)], size)
-            return Parts(DICT, [dict([pair]) for pair in pairs_], prints, size)
+                return Parts(DICT, chunks, Prints(rest=[b"".join(grain) for grain in _grains(prints)]), size)
+            return Parts(DICT, [dict([pair]) for pair in pairs_], Prints(rest=prints), size)
         print_ = pack(value)
         if hasattr(value, "__pydantic_fields__"):
-            return Parts(ATOM, _Singles([value]), [print_], len(print_))
-        return Parts(WHOLE, [value], [b"w" + print_], len(print_))
+            return Parts(ATOM, _Singles([value]), Prints(rest=[print_]), len(print_))
+        return Parts(WHOLE, [value], Prints(rest=[b"w" + print_]), len(print_))
 
     def payload(self, channel: str, value: Any) -> bytes:
         """Serialize; the first byte names the serializer's type tag."""

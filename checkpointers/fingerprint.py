@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from itertools import repeat
-from operator import attrgetter
+from itertools import chain, repeat
+from operator import attrgetter, eq
 from typing import Any, Final
 
 import ormsgpack
@@ -62,11 +62,39 @@ class Group:
 
 @dataclass(slots=True)
 class Prints:
-    """A fingerprint of each item of a value, their bytes, and by their start the groups that are looked at together."""
+    """A fingerprint of each part of a value: those of groups first, by where they start, then the rest; their bytes.
 
-    each: list[bytes] = field(default_factory=list)
-    size: int = 0
+    What is alike in two values is the same groups: comparing them touches no fingerprint of what they hold.
+    """
+
     groups: dict[int, Group] = field(default_factory=dict)
+    rest: list[bytes] = field(default_factory=list)
+    grouped: int = 0
+    size: int = 0
+
+    def __len__(self) -> int:
+        """Count them."""
+        return self.grouped + len(self.rest)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Give each, in order."""
+        return chain(*(group.prints for group in self.groups.values()), self.rest)
+
+    def since(self, first: int) -> Iterator[bytes]:
+        """Give those from one on."""
+        left = [
+            group.prints[max(0, first - at) :] for at, group in self.groups.items() if at + len(group.kinds) > first
+        ]
+        return chain(*left, self.rest[max(0, first - self.grouped) :])
+
+    def begins_with(self, before: Prints) -> bool:
+        """Tell whether the others are the first of these."""
+        same = 0
+        for start, group in before.groups.items():
+            if self.groups.get(start) is not group:
+                break
+            same = start + len(group.kinds)
+        return all(map(eq, before.since(same), self.since(same))) and len(before) <= len(self)
 
 
 class Packer:
@@ -97,14 +125,11 @@ class Packer:
         known = before.groups if before else {}
         for size in (GROUP, HANDFUL):
             while start + size <= len(items):
-                group = self._group(items[start : start + size], known.get(start))
-                prints.groups[start] = group
-                prints.each += group.prints
+                group = prints.groups[start] = self._group(items[start : start + size], known.get(start))
                 prints.size += group.size
                 start += size
-        rest = self._all(items[start:])
-        prints.each += rest
-        prints.size += sum(map(len, rest))
+        prints.grouped, prints.rest = start, self._all(items[start:])
+        prints.size += sum(map(len, prints.rest))
         return prints
 
     def _all(self, items: list[Any]) -> list[bytes]:

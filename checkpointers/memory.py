@@ -28,12 +28,11 @@ Slot = tuple[str, str]
 class Imprint:
     """The fingerprints of a channel's value when it was last stored, and the reference that was given to it."""
 
-    prints: list[bytes]
+    prints: Prints
     kind: int
     runs: list[int]
     ref: Ref
     bytes: int
-    items: Prints | None = None
 
 
 @dataclass(slots=True)
@@ -138,7 +137,7 @@ class ThreadMemory:
     @property
     def bytes(self) -> int:
         """Give about how much this memory weighs."""
-        grouped = sum(imprint.bytes for imprint in self.last.values() if imprint.items)
+        grouped = sum(imprint.bytes for imprint in self.last.values() if imprint.prints.groups)
         return grouped + sum(known.size for known in self.known.values())
 
 

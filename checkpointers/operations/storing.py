@@ -103,7 +103,7 @@ def store_value(
 ) -> Statements[Ref]:
     """Give the reference of a channel's value, with its new elements added to `new`."""
     last = memory.last.get((ns, channel))
-    parts = tools.codec.split(channel, value, last.items if last else None)
+    parts = tools.codec.split(channel, value, last.prints if last else None)
     if isinstance(parts, bytes):
         memory.last.pop((ns, channel), None)
         return parts
@@ -119,7 +119,7 @@ def store_value(
         ref = _store_recipe(tools, memory, new, slot=(ns, channel), kind=parts.kind, runs=runs)
     else:
         ref = reference(parts.kind, runs)
-    memory.imprint(ns, channel, Imprint(parts.prints, parts.kind, runs, ref, parts.bytes, parts.items))
+    memory.imprint(ns, channel, Imprint(parts.prints, parts.kind, runs, ref, parts.bytes))
     return ref
 
 
@@ -152,7 +152,7 @@ def store_write(tools: Tools, memory: ThreadMemory, new: Elements, *, channel: s
 
 def _appended(parts: Parts, last: Imprint) -> bool:
     """Tell whether a value is the last one with something at its end; most are."""
-    return last.kind == parts.kind and parts.prints[: len(last.prints)] == last.prints
+    return last.kind == parts.kind and parts.prints.begins_with(last.prints)
 
 
 def _number(
@@ -160,8 +160,7 @@ def _number(
 ) -> None:
     known = memory.known.setdefault(channel, Known())
     key = tools.names.keys[channel]
-    for index in range(done, len(parts.prints)):
-        print_ = parts.prints[index]
+    for index, print_ in enumerate(parts.prints.since(done), done):
         number = known.numbers.get(print_)
         if number is None:
             number = memory.counts.get(key, 0)
@@ -176,7 +175,7 @@ def _recognize(
 ) -> Statements[None]:
     """Find elements that are stored but not remembered: after a restart, or on a fork from an older checkpoint."""
     known = memory.known.setdefault(channel, Known())
-    strange = [index for index, print_ in enumerate(parts.prints) if print_ not in known.numbers]
+    strange = [(index, print_) for index, print_ in enumerate(parts.prints) if print_ not in known.numbers]
     if not strange or (last is not None and parent == last.ref):
         return
     key = tools.names.keys[channel]
@@ -190,10 +189,10 @@ def _recognize(
     for _, number, body in rows:
         stack.take(number, body)
     stored = {payload: number for number, payload in stack.items()}
-    for index in strange:
+    for index, print_ in strange:
         number = stored.get(tools.codec.payload(channel, parts.chunks[index]))
         if number is not None:
-            known.add(parts.prints[index], number)
+            known.add(print_, number)
 
 
 def learn(tools: Tools, memory: ThreadMemory, record: Record, values: Mapping[str, Any]) -> None:
@@ -210,7 +209,7 @@ def learn(tools: Tools, memory: ThreadMemory, record: Record, values: Mapping[st
         # What was taken apart otherwise than it is now is left to be recognized.
         if isinstance(parts, Parts) and len(parts.prints) == sum(ref[2::2]):
             memory.known.setdefault(channel, Known()).add_all(parts.prints, numbers(ref[1:]))
-            memory.last[record.ns, channel] = Imprint(parts.prints, ref[0], ref[1:], ref, parts.bytes, parts.items)
+            memory.last[record.ns, channel] = Imprint(parts.prints, ref[0], ref[1:], ref, parts.bytes)
 
 
 def recipes_of(key: int) -> int:

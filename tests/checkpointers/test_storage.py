@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from pydantic import BaseModel
 
 from checkpointers import PostgresSaver, Saver, SqliteSaver
-from checkpointers.fingerprint import GROUP, Packer
+from checkpointers.fingerprint import GROUP, HANDFUL, Packer
 from checkpointers.postgres_server import PostgresDatabase
 from checkpointers.statements import Together
 from checkpointers.testing import FaultyDatabase
@@ -291,9 +293,9 @@ def test_a_group_of_items_is_the_same_only_with_the_same_classes_and_fields() ->
     items[GROUP + 5] = Other(text=items[GROUP + 5].text)
     items[2 * GROUP].more = "a field that its class does not declare"
     after = packer.each(items, before)
-    changed = [n for n, (was, now) in enumerate(zip(before.each, after.each, strict=True)) if was != now]
+    changed = [n for n, (was, now) in enumerate(zip(before, after, strict=True)) if was != now]
     assert changed == [GROUP + 5, 2 * GROUP]
-    assert after.size == sum(map(len, after.each))
+    assert after.size == sum(map(len, after))
 
 
 @pytest.mark.parametrize(
@@ -312,7 +314,26 @@ def test_a_group_of_items_that_did_not_change_is_recognized_at_once(items: list[
     packer = Packer(lambda value: ("text", repr(value).encode()))
     first = packer.each(items, None)
     again = packer.each(items, first)
-    assert [now is was for now, was in zip(again.groups, first.groups, strict=True)] == [True, True]
+    assert [again.groups[start] is group for start, group in first.groups.items()] == [True, True]
+    assert [*again] == [*first]
+
+
+@given(st.data())
+def test_what_a_list_began_with(data: st.DataObject) -> None:
+    """In groups or not, one list begins with another as their items say; and gives those that are left."""
+    packer, letters = Packer(lambda value: ("text", repr(value).encode())), st.integers(0, 1)
+    many = data.draw(st.lists(letters, max_size=12))
+    first = [f"{letter} of a text" for letter in many for _ in range(data.draw(st.sampled_from([1, HANDFUL, GROUP])))]
+    then = first[: data.draw(st.integers(0, len(first)))] + data.draw(st.lists(st.sampled_from(first or ["x"])))
+    before = packer.each(first, None)
+    after = packer.each(then, data.draw(st.sampled_from([before, None])))
+    alone = [packer.one(item) for item in then]
+    assert [*after] == alone
+    assert len(after) == len(then)
+    assert after.begins_with(before) == (then[: len(first)] == first)
+    assert before.begins_with(after) == (first[: len(then)] == then)
+    at = data.draw(st.integers(0, len(then)))
+    assert [*after.since(at)] == alone[at:]
 
 
 def test_tiny_items_read_and_written_on_keep_their_order(url: str) -> None:
