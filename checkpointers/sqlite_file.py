@@ -74,6 +74,8 @@ class SqliteDatabase(Database):
                 self._unmoved(self._version)
             else:
                 self._migrate()
+            if self.place != MEMORY:
+                self._idle.append(self._connect())  # every run begins by reading
 
     def run(self, operation: Operation[T]) -> T:
         """Answer reads from a reading connection and each write in a transaction of its own."""
