@@ -216,7 +216,7 @@ class Bundle:
 
 
 def _uncollected(load: Callable[[tuple[str, bytes]], Any], typed: tuple[str, bytes]) -> Any:
-    """Decode much while nobody looks for garbage: there is none in what is made, and each look goes over all that is."""
+    """Decode much while nobody looks for garbage: there is none in what is made, and a look goes over all that is."""
     if not gc.isenabled():
         return load(typed)
     gc.disable()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import ormsgpack
@@ -12,11 +13,13 @@ from langchain_core.messages import HumanMessage
 from langgraph.types import Command
 
 from checkpointers import Keep, Keyring, Saver
+from checkpointers.codec import MUCH, Codec
 from checkpointers.compression import PLAIN
-from checkpointers.errors import ShreddedError, ThreadBusyError
+from checkpointers.errors import DamagedValueError, ShreddedError, ThreadBusyError
 from checkpointers.recent import OVERHEAD, Recent
 from checkpointers.sealing import Digests, element_place
 from checkpointers.sqlite_file import AT_ONCE
+from checkpointers.strict import StrictSerializer
 from tests.checkpointers.graphs import DeltaState, State, config, loop, review
 from tests.checkpointers.test_fsck import damaged, rows_of
 from tests.checkpointers.test_storage import listening, put, rows, values
@@ -259,6 +262,30 @@ def test_a_thread_in_another_life_while_it_is_listed(url: str) -> None:
         assert "first" in str(before.checkpoint["channel_values"])
         assert after
         assert not any("first" in str(one.checkpoint["channel_values"]) for one in after)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_nobody_looks_for_garbage_while_much_is_decoded(wanted: bool) -> None:
+    """Neither then nor, where the caller wants none, afterwards; and all is as it was, whatever becomes of it."""
+    seen: list[bool] = []
+
+    class Looking(StrictSerializer):
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            seen.append(gc.isenabled())
+            return super().loads_typed(data)
+
+    codec = Codec(Looking())
+    much, little = (codec.payload("x", ["text"] * count) for count in (MUCH, 9))
+    try:
+        if not wanted:
+            gc.disable()
+        for payload in (much, little, much[: MUCH + 9]):
+            with suppress(DamagedValueError):
+                codec.value(payload)
+            assert gc.isenabled() is wanted
+    finally:
+        gc.enable()
+    assert seen == [False, wanted, False]
 
 
 def test_the_oldest_go_first() -> None:
