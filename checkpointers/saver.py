@@ -67,8 +67,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self.vaults = Vaults(
             options.get("keys"), migrating=options.get("migrating", False), readable=options.get("readable", ())
         )
-        budget = options.get("memory_bytes", DEFAULT_MEMORY)
-        self._memory, self._recent = Memory(budget), Recent(budget // 4)
+        self._budget = options.get("memory_bytes", DEFAULT_MEMORY)
+        self._memory, self._recent = Memory(self._budget), Recent(0)
         self._names = Names()
         self._codec: Codec | None = None
         self._groups = Groups()
@@ -359,7 +359,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
 
     def _tools(self) -> Tools:
         if self._codec is None or self._codec.serde is not self.serde:
-            self._codec = Codec(self.serde)
+            self._codec, self._recent = Codec(self.serde), Recent(self._budget // 4)
         return Tools(self._codec, self._names, self.vaults, self.database.tenant, self._recent)
 
     def _read(self, operation: Operation[T]) -> T:

@@ -30,7 +30,7 @@ from checkpointers.operations.common import (
     told_by,
     told_metadata,
 )
-from checkpointers.operations.read import Loaded, Sheet, load, loaded, recalled
+from checkpointers.operations.read import Loaded, Sheet, again, keep, load, recalled
 from checkpointers.operations.shelves import Shelf
 from checkpointers.records import Record
 from checkpointers.standing import STANDING_COLUMNS, Thread
@@ -89,10 +89,9 @@ def page(
 def _search(tools: Tools, query: Query, place: Place, limit: int) -> Statements[tuple[list[Loaded], Cursor | None]]:
     """Read the first page of a search; one made lately is not made again while its thread stands as it did."""
     asked = (place, query.any_ns, limit, *query.filter.items())
-    thread, known = yield from recalled(tools, place, asked)
-    if thread is not None:
-        pairs, following = known
-        return [loaded(tools, sheet, tools.codec.unbundle(bundle)) for sheet, bundle in pairs], following
+    known = yield from recalled(tools, place, asked, lambda found: ([again(tools, *one) for one in found[0]], found[1]))
+    if known is not None:
+        return known[1]
     start = yield from _first(tools, query, SCANNED)
     if start is None or start.thread is None:
         return [], None
@@ -102,7 +101,7 @@ def _search(tools: Tools, query: Query, place: Place, limit: int) -> Statements[
     if len(bundles) == len(kept):
         bare = following and replace(following, shelf=Shelf())
         size = sum(len(bundle.payload) for bundle in bundles)
-        tools.recent.keep(start.thread.key, told_by(start.thread.row), asked, ((start.thread, (kept, bare)), size))
+        keep(tools, start.thread, asked, (kept, bare), size)
     return found, following
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from checkpointers.codec import Bundle, Ref, unpacked_dict
 from checkpointers.errors import IncompleteRecordError
@@ -38,6 +39,7 @@ from checkpointers.records import Base, Record, TaskWrites, Write, in_order
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 
+T = TypeVar("T")
 Told = tuple[list[tuple[str, str, Any]], tuple[Any] | None]
 
 
@@ -66,39 +68,49 @@ class Loaded:
 def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> Statements[Loaded | None]:
     """Read the checkpoint that a place names, or the one its namespace stands at; a memory learns what it holds."""
     asked = (place.ns, place.id)
-    thread, known = yield from recalled(tools, place, asked)
-    if thread is not None:
-        sheet, bundle = known
-        found = loaded(tools, sheet, tools.codec.unbundle(bundle))
-    else:
-        thread, row = yield from find_checkpoint(tools, place)
-        if thread is None and memory is not None:
-            meet(tools, memory, place.thread, None)
-        if thread is None or row is None:
-            return None
-        (sheet,) = yield from opened(tools, thread, [row], shelf := Shelf())
-        found, bundle = made(tools, sheet, shelf)
-        if bundle is not None:
-            tools.recent.keep(thread.key, told_by(thread.row), asked, ((thread, (sheet, bundle)), len(bundle.payload)))
-    if memory is not None:
+    known = yield from recalled(tools, place, asked, lambda kept: again(tools, *kept))
+    thread, found = known or (yield from _anew(tools, place, asked))
+    if memory is not None and thread is None:
+        meet(tools, memory, place.thread, None)
+    elif memory is not None and found is not None:
         memory.forget()
         meet(tools, memory, place.thread, thread)
         learn(tools, memory, found.record, found.checkpoint["channel_values"])
     return found
 
 
-def recalled(tools: Tools, place: Place, asked: Hashable) -> Statements[tuple[Thread | None, Any]]:
-    """Give what was found when this was asked of a thread lately, with the thread, if that stands as it did then."""
+def _anew(tools: Tools, place: Place, asked: Hashable) -> Statements[tuple[Thread | None, Loaded | None]]:
+    """Read a thread and a checkpoint of it from their rows, and keep what it is made of."""
+    thread, row = yield from find_checkpoint(tools, place)
+    if thread is None or row is None:
+        return thread, None
+    (sheet,) = yield from opened(tools, thread, [row], shelf := Shelf())
+    found, bundle = made(tools, sheet, shelf)
+    if bundle is not None:
+        keep(tools, thread, asked, (sheet, bundle), len(bundle.payload))
+    return thread, found
+
+
+def recalled(
+    tools: Tools, place: Place, asked: Hashable, made_of: Callable[[Any], T]
+) -> Statements[tuple[Thread, T] | None]:
+    """Give a thread that stands as it did when this was asked of it lately, and what is made of what was found then."""
     key = tools.key(place.thread)
     kept = tools.recent.of(key, asked)
     if kept is None:
-        return None, None
+        return None
     rows = yield select_thread(key)
-    if not rows or told_by(rows[0]) != kept[0]:
-        tools.recent.forget(key)
-        return None, None
-    thread, found = kept[1]
-    return replace(thread, holder=holder_in(place.thread, rows[0])), found
+    row, (thread, found) = kept
+    if rows and told_by(rows[0]) == row:
+        with suppress(Exception):  # it is met again where it is read anew, which knows its place
+            return replace(thread, holder=holder_in(place.thread, rows[0])), made_of(found)
+    tools.recent.forget(key)
+    return None
+
+
+def keep(tools: Tools, thread: Thread, asked: Hashable, found: Any, size: int) -> None:
+    """Keep what was found, of so many bytes, when this was asked of a thread."""
+    tools.recent.keep(thread.key, told_by(thread.row), asked, ((thread, found), size))
 
 
 def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[Any]:
@@ -174,6 +186,11 @@ def made(tools: Tools, sheet: Sheet, shelf: Shelf) -> tuple[Loaded, Bundle | Non
     return loaded(tools, sheet, values), bundle
 
 
+def again(tools: Tools, sheet: Sheet, bundle: Bundle) -> Loaded:
+    """Make a whole checkpoint of what was kept of it."""
+    return loaded(tools, sheet, tools.codec.unbundle(bundle))
+
+
 def loaded(tools: Tools, sheet: Sheet, values: dict[Any, Any]) -> Loaded:
     """Make a whole checkpoint of its values: those of channels by name, those that are pending by number."""
     thread, record = sheet.thread, sheet.record
@@ -200,10 +217,9 @@ def loaded(tools: Tools, sheet: Sheet, values: dict[Any, Any]) -> Loaded:
 def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statements[dict[str, Told]]:
     """Give what each DeltaChannel was told on the way to a checkpoint: its writes, and the value they start from."""
     asked = (place.ns, place.id, *channels)
-    thread, known = yield from recalled(tools, place, asked)
-    if thread is not None:
-        bases, bundle = known
-        return _told(bases, tools.codec.unbundle(bundle))
+    known = yield from recalled(tools, place, asked, lambda kept: _told(kept[0], tools.codec.unbundle(kept[1])))
+    if known is not None:
+        return known[1]
     thread, row = yield from find_checkpoint(tools, place)
     if thread is None or row is None:
         return {name: ([], None) for name in channels}
@@ -216,7 +232,7 @@ def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statement
     shelf = yield from fetch(tools, thread, wanted.values())
     values, bundle = decoded(tools, thread, target.step, wanted, shelf)
     if bundle is not None:
-        tools.recent.keep(thread.key, told_by(thread.row), asked, ((thread, (bases, bundle)), len(bundle.payload)))
+        keep(tools, thread, asked, (bases, bundle), len(bundle.payload))
     return _told(bases, values)
 
 

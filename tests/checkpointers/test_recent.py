@@ -13,9 +13,9 @@ from langchain_core.messages import HumanMessage
 from langgraph.types import Command
 
 from checkpointers import Keep, Keyring, Saver
-from checkpointers.codec import MUCH, Codec
+from checkpointers.codec import MUCH, Bundle, Codec
 from checkpointers.compression import PLAIN
-from checkpointers.errors import DamagedValueError, ShreddedError, ThreadBusyError
+from checkpointers.errors import BlockedTypeError, DamagedValueError, ShreddedError, ThreadBusyError
 from checkpointers.recent import OVERHEAD, Recent
 from checkpointers.sealing import Digests, element_place
 from checkpointers.sqlite_file import AT_ONCE
@@ -23,7 +23,7 @@ from checkpointers.strict import StrictSerializer
 from tests.checkpointers.graphs import DeltaState, State, config, loop, review
 from tests.checkpointers.test_fsck import damaged, rows_of
 from tests.checkpointers.test_storage import listening, put, rows, values
-from tests.checkpointers.wild import difference
+from tests.checkpointers.wild import Point, difference
 from tests.conftest import reopen
 
 KEYS = Keyring({"a": bytes(range(32))})
@@ -262,6 +262,32 @@ def test_a_thread_in_another_life_while_it_is_listed(url: str) -> None:
         assert "first" in str(before.checkpoint["channel_values"])
         assert after
         assert not any("first" in str(one.checkpoint["channel_values"]) for one in after)
+
+
+def test_what_cannot_be_decoded_again_is_read_again(url: str) -> None:
+    """Whatever became of what was kept: the rows say what is right."""
+    with reopen(url) as saver:
+        put(saver, {"list": [1, 2, 3], "text": "some"})
+        asked = ("", None)
+        first, searched = saver.get_tuple(config()), search(saver, source="loop")
+        (kept,) = saver._recent._threads.values()
+        for name, ((thread, found), size) in list(kept.found.items()):
+            broken = Bundle(b"\x01\xc1", ["list"], [])
+            again = (found[0], broken) if name == asked else ([(found[0][0][0], broken)], None)
+            kept.found[name] = ((thread, again), size)
+        assert difference(saver.get_tuple(config()), first) is None
+        assert search(saver, source="loop") == searched
+
+
+def test_another_serializer_is_not_given_what_was_kept(url: str) -> None:
+    """What it may not build is refused with its place, as when it is read for the first time."""
+    with reopen(url) as saver:
+        put(saver, {"mine": Point(1, 2)})
+        for _ in range(2):
+            assert values(saver) == {"mine": Point(1, 2)}
+        saver.serde = StrictSerializer()
+        with pytest.raises(BlockedTypeError, match=r"channel 'mine' of t@1"):
+            values(saver)
 
 
 @pytest.mark.parametrize("wanted", [True, False])

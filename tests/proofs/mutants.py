@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant("the extras of a group", "checkpointers/fingerprint.py", "if objects is None or (objects and any(map(_EXTRAS, items))):", "if objects is None:", f"{T}/test_storage.py"),
     Mutant("the checkpoint that was asked for", f"{OPS}/common.py", "if found and rows and _is_asked(thread, place, rows[0]):", "if found and rows:", f"{T}/test_storage.py {T}/test_damage.py"),
     Mutant("what is not on the shelf", f"{OPS}/shelves.py", "[run for run in joined(runs) if not stack.has(*run)]", "[]", f"{T}/test_storage.py"),
-    Mutant("the row of what is kept", f"{OPS}/read.py", "if not rows or told_by(rows[0]) != kept[0]:", "if not rows:", f"{T}/test_recent.py"),
+    Mutant("the row of what is kept", f"{OPS}/read.py", "if rows and told_by(rows[0]) == row:", "if rows:", f"{T}/test_recent.py"),
     Mutant("the shelf of another row", f"{OPS}/listing.py", "same = bool(now) and told_by(now[0]) == told_by(thread.row)", "same = True", f"{T}/test_recent.py"),
     Mutant("the names in a bundle", "checkpointers/codec.py", "        if list(values) != bundle.names:\n", "        if False:\n", f"{T}/test_recent.py"),
     Mutant("the digest of a row", "checkpointers/sealing.py", "if _digest(place, raw) != blob[:SEAL_BYTES]:", "if False:", f"{T}/test_fsck.py"),
