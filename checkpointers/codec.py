@@ -13,9 +13,8 @@ list of one, so that written alone and in a list it is one element; any other si
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -26,6 +25,7 @@ import ormsgpack
 from checkpointers.compression import PLAIN, squeeze, squeeze_against, unsqueeze, unsqueeze_against
 from checkpointers.errors import DamagedValueError
 from checkpointers.fingerprint import Packer, Prints, blame
+from checkpointers.resting import at_rest
 from checkpointers.segments import Stack
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Codec:
             raise DamagedValueError(msg)
         if code:
             typed = (_TAGS[code], payload[1:])
-            return self._load(typed) if len(payload) < MUCH else _uncollected(self._load, typed)
+            return self._load(typed) if len(payload) < MUCH else at_rest(self._load, typed)
         end = 2 + payload[1]
         return self._load((payload[2:end].decode(), payload[end:]))
 
@@ -213,17 +213,6 @@ class Bundle:
     payload: bytes
     names: list[Any]
     snapshots: list[Any]
-
-
-def _uncollected(load: Callable[[tuple[str, bytes]], Any], typed: tuple[str, bytes]) -> Any:
-    """Decode much while nobody looks for garbage: there is none in what is made, and a look goes over all that is."""
-    if not gc.isenabled():
-        return load(typed)
-    gc.disable()
-    try:
-        return load(typed)
-    finally:
-        gc.enable()
 
 
 def _bare(payload: bytes) -> tuple[bytes] | None:

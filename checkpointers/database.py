@@ -26,12 +26,14 @@ class Database(ABC):
 
     Async callers are served by worker threads of the database's own, never by an event loop, so one object works
     in every loop, in a notebook, and beside sync callers. Its `number` is its own as long as the process lives: what a
-    run believes of a thread is not believed of another database that came to stand at the same address.
+    run believes of a thread is not believed of another database that came to stand at the same address. Where it
+    `looks_again`, what an operation read may be thrown away and read anew: nothing of it may be kept.
     """
 
     place: str
     dialect: str
     tenant: str = ""
+    looks_again: bool = False
     _numbers: ClassVar[Iterator[int]] = count()
 
     def __init__(self, *, workers: int) -> None:

@@ -18,17 +18,13 @@ from checkpointers.statements import Row
 OVERHEAD: Final = 2_048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Kept:
-    """What was read of a thread while its row was this one, by what was asked for; each with its bytes."""
+    """What was read of a thread while its row was this one, by what was asked for; and about what all of it weighs."""
 
     row: Row
-    found: dict[Hashable, tuple[Any, int]] = field(default_factory=dict)
-
-    @property
-    def bytes(self) -> int:
-        """Give about how much this weighs."""
-        return sum(size + OVERHEAD for _, size in self.found.values())
+    bytes: int
+    found: dict[Hashable, Any] = field(default_factory=dict)
 
 
 class Recent:
@@ -37,7 +33,7 @@ class Recent:
     def __init__(self, budget: int) -> None:
         """Hold at most about `budget` bytes; with none, nothing."""
         self._budget = budget
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is collected meanwhile may read something, too
         self._threads: OrderedDict[int, Kept] = OrderedDict()
         self._bytes = 0
 
@@ -45,21 +41,26 @@ class Recent:
         """Give what was found when this was asked, and the row that the thread had."""
         with self._lock:
             kept = self._threads.get(thread)
-            found = kept.found.get(asked) if kept is not None else None
-            if kept is None or found is None:
+            if kept is None or asked not in kept.found:
                 return None
             self._threads.move_to_end(thread)
-            return kept.row, found[0]
+            return kept.row, kept.found[asked]
 
-    def keep(self, thread: int, row: Row, asked: Hashable, found: tuple[Any, int]) -> None:
-        """Keep what was found, with its bytes, when this was asked of a thread that has this row."""
+    def keep(self, thread: int, row: Row, asked: Hashable, found: Any, *, size: int) -> None:
+        """Keep what was found, of so many bytes, when this was asked of a thread that has this row."""
         with self._lock:
-            kept = self._drop(thread)
-            if kept is None or kept.row != row:
-                kept = Kept(row)
+            kept = self._threads.pop(thread, None)
+            if kept is not None and (kept.row != row or asked in kept.found):
+                self._bytes -= kept.bytes
+                kept = None
+            if kept is None:
+                weight = OVERHEAD + sum(len(value) for value in row if isinstance(value, bytes))
+                self._bytes += weight
+                kept = Kept(row, weight)
             kept.found[asked] = found
+            kept.bytes += OVERHEAD + size
+            self._bytes += OVERHEAD + size
             self._threads[thread] = kept
-            self._bytes += kept.bytes
             while self._bytes > self._budget:
                 self._drop(next(iter(self._threads)))
 
@@ -69,8 +70,7 @@ class Recent:
             for key in [thread] if thread is not None else list(self._threads):
                 self._drop(key)
 
-    def _drop(self, thread: int) -> Kept | None:
+    def _drop(self, thread: int) -> None:
         kept = self._threads.pop(thread, None)
         if kept is not None:
             self._bytes -= kept.bytes
-        return kept

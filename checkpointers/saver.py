@@ -359,7 +359,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
 
     def _tools(self) -> Tools:
         if self._codec is None or self._codec.serde is not self.serde:
-            self._codec, self._recent = Codec(self.serde), Recent(self._budget // 4)
+            keeps = 0 if self.database.looks_again else self._budget // 4
+            self._codec, self._recent = Codec(self.serde), Recent(keeps)
         return Tools(self._codec, self._names, self.vaults, self.database.tenant, self._recent)
 
     def _read(self, operation: Operation[T]) -> T:

@@ -129,6 +129,24 @@ class Stack:
             for start in range(start_of(first), end, SEAL)
         )
 
+    def copy(self) -> Stack:
+        """Give another one that has the same rows, as far as they are sound; what is added to it is not added here."""
+        other = Stack(self._open)
+        other._raw, other._segments = dict(self._raw), dict(self._segments)
+        return other
+
+    def only(self, runs: Iterable[tuple[int, int]]) -> Stack:
+        """Give another one that has the sound rows of the elements in these runs."""
+        other = Stack(self._open)
+        for first, count in runs:
+            for start in range(start_of(first), first + count, SEAL):
+                if start in self._segments:
+                    other._segments[start] = self._segments[start]
+                else:
+                    within = range(max(first, start), min(first + count, start + SEAL))
+                    other._raw.update((number, self._raw[number]) for number in within if number in self._raw)
+        return other
+
     def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, list[bytes]] | None:
         """Give what the lists (or dicts) in these elements hold, without their heads, and how many items that is.
 

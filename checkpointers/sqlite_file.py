@@ -57,6 +57,7 @@ class SqliteDatabase(Database):
         # SQLite keeps the log beside the file that a link leads to; and a relative path is one of now.
         self._path = self.place if self.place == MEMORY else os.path.realpath(self.place)
         self._timeout, self._synchronous, self._read_only = timeout, synchronous, read_only
+        self.looks_again = read_only
         self._lock, self._lending = threading.RLock(), threading.Lock()  # the first while the disk is waited for
         self._idle: list[sqlite3.Connection] = []
         self._all: list[sqlite3.Connection] = []

@@ -138,6 +138,7 @@ class FaultyDatabase(Database):
         self._real, self.requests, self._lock = real, 0, threading.Lock()
         self._fault, self._after, self._instead = fault or no_fault, after or no_fault, instead or as_it_is
         self.place, self.dialect, self.tenant = real.place, real.dialect, real.tenant
+        self.looks_again = real.looks_again
 
     def run(self, operation: Operation[T]) -> T:
         """Run with faults."""

@@ -249,11 +249,12 @@ class Upkeep:
 
     def _change(self, thread: str, operation: Operation[T]) -> T:
         """Run an exclusive operation; what was remembered of the thread is no longer true."""
+        key = self._tools().key(thread)
         try:
             return self.database.exclusive(operation)
         finally:
             self._memory.forget(thread)
-            self._recent.forget(self._tools().key(thread))
+            self._recent.forget(key)
 
     def _label(self, thread: str, *, add: Iterable[str | int] = (), remove: Iterable[str | int] = ()) -> None:
         if not self._change(str(thread), lambda: survey.label(self._tools(), str(thread), add=add, remove=remove)):

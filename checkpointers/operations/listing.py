@@ -63,8 +63,8 @@ class Query:
 class Cursor:
     """Where the next page of a listing starts: below this step of this thread; `others` come after it.
 
-    `begun` is what was read together with the thread: how many checkpoints it has, and the first of them. `shelf` are
-    the elements that were read so far: what is older has most of them too.
+    `begun` is what was read together with the thread: how many checkpoints it has, and the first of them. `shelf` has
+    the elements of the last checkpoint that was listed: the next has most of them too.
     """
 
     thread: Thread | None
@@ -88,7 +88,7 @@ def page(
 
 def _search(tools: Tools, query: Query, place: Place, limit: int) -> Statements[tuple[list[Loaded], Cursor | None]]:
     """Read the first page of a search; one made lately is not made again while its thread stands as it did."""
-    asked = (place, query.any_ns, limit, *query.filter.items())
+    asked = ("search", place, query.any_ns, limit, *query.filter.items())
     known = yield from recalled(tools, place, asked, lambda found: ([again(tools, *one) for one in found[0]], found[1]))
     if known is not None:
         return known[1]
@@ -97,10 +97,9 @@ def _search(tools: Tools, query: Query, place: Place, limit: int) -> Statements[
         return [], None
     kept: list[tuple[Sheet, Bundle | None]] = []
     found, following = yield from _page(tools, query, start, limit, kept)
-    bundles = [bundle for _, bundle in kept if bundle is not None]
-    if len(bundles) == len(kept):
+    if all(bundle is not None for _, bundle in kept):
         bare = following and replace(following, shelf=Shelf())
-        size = sum(len(bundle.payload) for bundle in bundles)
+        size = sum(sheet.bytes + len(bundle.payload) for sheet, bundle in kept if bundle is not None)
         keep(tools, start.thread, asked, (kept, bare), size)
     return found, following
 
@@ -121,13 +120,16 @@ def _page(
         _see_rows(thread, query, rows, first=at.step == _HIGHEST)
         matching = [row for row in rows if _matches(thread, row, query.filter)]
         chosen = matching[:limit]
-        found = yield from load(tools, thread, chosen, at.shelf, kept)
+        shelf = at.shelf.copy()
+        found = yield from load(tools, thread, chosen, shelf, kept)
         if not query.filter:
             yield from _see_parents(thread, [one.record for one in found], at.step)
         following: Cursor | None
         if len(rows) == size or len(matching) > limit:
             last = chosen if len(matching) >= limit else rows
-            following = replace(at, step=last[-1][STEP], listed=at.listed + len(found), begun=())
+            shelf = shelf.only(tools, found[-1].record.refs.items()) if found else Shelf()
+            step, listed = last[-1][STEP], at.listed + len(found)
+            following = replace(at, step=step, listed=listed, begun=(), shelf=shelf)
         else:
             if whole:
                 all_there(thread, range(at.listed + len(found)))

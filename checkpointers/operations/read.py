@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from checkpointers.codec import Bundle, Ref, unpacked_dict
 from checkpointers.errors import IncompleteRecordError
@@ -40,6 +40,7 @@ from checkpointers.standing import Thread
 from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 
 T = TypeVar("T")
+ENTRY: Final = 128  # about what an entry of a dict takes
 Told = tuple[list[tuple[str, str, Any]], tuple[Any] | None]
 
 
@@ -51,6 +52,14 @@ class Sheet:
     record: Record
     metadata: bytes
     writes: list[tuple[str, Write]]
+
+    @property
+    def bytes(self) -> int:
+        """Give about how much this weighs."""
+        record = self.record
+        entries = len(record.versions) + sum(map(len, record.seen.values())) + len(self.writes)
+        runs = sum(len(ref) for ref in record.refs.values() if isinstance(ref, list))
+        return len(self.metadata) + ENTRY * (entries + runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Loaded:
 
 def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> Statements[Loaded | None]:
     """Read the checkpoint that a place names, or the one its namespace stands at; a memory learns what it holds."""
-    asked = (place.ns, place.id)
+    asked = ("state", place)
     known = yield from recalled(tools, place, asked, lambda kept: again(tools, *kept))
     thread, found = known or (yield from _anew(tools, place, asked))
     if memory is not None and thread is None:
@@ -87,7 +96,7 @@ def _anew(tools: Tools, place: Place, asked: Hashable) -> Statements[tuple[Threa
     (sheet,) = yield from opened(tools, thread, [row], shelf := Shelf())
     found, bundle = made(tools, sheet, shelf)
     if bundle is not None:
-        keep(tools, thread, asked, (sheet, bundle), len(bundle.payload))
+        keep(tools, thread, asked, (sheet, bundle), sheet.bytes + len(bundle.payload))
     return thread, found
 
 
@@ -110,7 +119,8 @@ def recalled(
 
 def keep(tools: Tools, thread: Thread, asked: Hashable, found: Any, size: int) -> None:
     """Keep what was found, of so many bytes, when this was asked of a thread."""
-    tools.recent.keep(thread.key, told_by(thread.row), asked, ((thread, found), size))
+    metadata = len(thread.standing.metadata)  # the row has it packed, too
+    tools.recent.keep(thread.key, told_by(thread.row), asked, (thread, found), size=size + metadata)
 
 
 def channel(tools: Tools, place: Place, name: str, default: Any) -> Statements[Any]:
@@ -216,7 +226,7 @@ def loaded(tools: Tools, sheet: Sheet, values: dict[Any, Any]) -> Loaded:
 
 def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statements[dict[str, Told]]:
     """Give what each DeltaChannel was told on the way to a checkpoint: its writes, and the value they start from."""
-    asked = (place.ns, place.id, *channels)
+    asked = ("told", place, *channels)
     known = yield from recalled(tools, place, asked, lambda kept: _told(kept[0], tools.codec.unbundle(kept[1])))
     if known is not None:
         return known[1]
@@ -232,7 +242,7 @@ def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statement
     shelf = yield from fetch(tools, thread, wanted.values())
     values, bundle = decoded(tools, thread, target.step, wanted, shelf)
     if bundle is not None:
-        keep(tools, thread, asked, (bases, bundle), len(bundle.payload))
+        keep(tools, thread, asked, (bases, bundle), len(bundle.payload) + ENTRY * len(wanted))
     return _told(bases, values)
 
 

@@ -46,6 +46,21 @@ class Shelf:
         """Give a reference with its runs in place, and the elements of its channel."""
         return self.recipes[channel, tuple(ref)] if is_recipe(ref) else ref, self.stacks.get(channel, NOTHING)
 
+    def copy(self) -> Shelf:
+        """Give another one with the same sound elements: one that is tried on may be thrown away."""
+        return Shelf({key: stack.copy() for key, stack in self.stacks.items()}, dict(self.recipes))
+
+    def only(self, tools: Tools, wanted: Iterable[tuple[str, Ref]]) -> Shelf:
+        """Give another one that has what these references need."""
+        other = Shelf()
+        for channel, ref in wanted:
+            key = tools.names.keys[channel]
+            found, stack = self.of(key, ref)
+            if is_recipe(ref):
+                other.recipes[key, tuple(ref)] = found
+            other.stacks[key] = stack.only(spans(found))
+        return other
+
 
 def fetch(tools: Tools, thread: Thread, wanted: Iterable[tuple[str, Ref]]) -> Statements[Shelf]:
     """Read every element that references of channels need, each once."""

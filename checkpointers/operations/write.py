@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import ormsgpack
 
 from checkpointers.codec import packed
-from checkpointers.errors import HeadMovedError, UnstorableValueError
+from checkpointers.errors import HeadMovedError, IntegrityError, UnstorableValueError
 from checkpointers.keys import key_of
 from checkpointers.lineage import is_trigger
 from checkpointers.memory import ThreadMemory, Written
@@ -34,7 +34,7 @@ from checkpointers.records import KNOWN_KEYS, Record, mark_of, pack_record
 from checkpointers.sealing import metadata_place
 from checkpointers.session import Line
 from checkpointers.standing import Standing
-from checkpointers.statements import Insert, Row, Statement, Statements
+from checkpointers.statements import Insert, Operation, Row, Statement, Statements
 from checkpointers.status import BESIDE, flags_of
 from checkpointers.tally import kinds_in, rows_in, tally_of
 
@@ -67,21 +67,30 @@ def put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
 ) -> Statements[Stored]:
     """Store a checkpoint, with writes that wait for it; the same id again keeps its step."""
-    return _truthful(memory, _put(tools, memory, new, writes, now))
+    return _truthful(memory, lambda: _put(tools, memory, new, writes, now))
 
 
 def put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], now: int) -> Statements[None]:
     """Store the writes of tasks: ordinary ones once, special ones anew each time."""
-    return _truthful(memory, _put_writes(tools, memory, writes, now))
+    return _truthful(memory, lambda: _put_writes(tools, memory, writes, now))
 
 
-def _truthful(memory: ThreadMemory, statements: Statements[T]) -> Statements[T]:
-    """Let nothing be remembered of an operation that did not come to its end: it may be run again."""
+def _truthful(memory: ThreadMemory, operation: Operation[T]) -> Statements[T]:
+    """Let nothing be remembered of an operation that did not come to its end: it may be run again.
+
+    It is, where it met damage on the word of a memory: that may be of a thread in another life, with another key.
+    """
+    remembered = memory.exists
     try:
-        return (yield from statements)
+        return (yield from operation())
+    except IntegrityError:
+        memory.forget()
+        if not remembered:
+            raise
     except BaseException:
         memory.forget()
         raise
+    return (yield from _truthful(memory, operation))
 
 
 def _put(

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import gc
+import os
+import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import ormsgpack
 import pytest
 from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.types import Command
 
-from checkpointers import Keep, Keyring, Saver
+from checkpointers import Keep, Keyring, Saver, SqliteSaver
 from checkpointers.codec import MUCH, Bundle, Codec
 from checkpointers.compression import PLAIN
 from checkpointers.errors import BlockedTypeError, DamagedValueError, ShreddedError, ThreadBusyError
+from checkpointers.paging import Listing, query_of
 from checkpointers.recent import OVERHEAD, Recent
+from checkpointers.resting import at_rest
 from checkpointers.sealing import Digests, element_place
 from checkpointers.sqlite_file import AT_ONCE
 from checkpointers.strict import StrictSerializer
 from tests.checkpointers.graphs import DeltaState, State, config, loop, review
-from tests.checkpointers.test_fsck import damaged, rows_of
+from tests.checkpointers.test_fsck import ask, damaged, rows_of
 from tests.checkpointers.test_storage import listening, put, rows, values
 from tests.checkpointers.wild import Point, difference
 from tests.conftest import reopen
@@ -250,7 +256,7 @@ def test_a_thread_in_another_life_while_it_is_listed(url: str) -> None:
             place = None
             for step in range(1, 8):
                 place = put(
-                    other, {"list": [f"{text} {n}, long enough" for n in range(step)]}, after=place, version=step
+                    other, {"list": [f"{text} {n}, long enough " * 3 for n in range(step)]}, after=place, version=step
                 )
 
         live("in the first life")
@@ -268,13 +274,12 @@ def test_what_cannot_be_decoded_again_is_read_again(url: str) -> None:
     """Whatever became of what was kept: the rows say what is right."""
     with reopen(url) as saver:
         put(saver, {"list": [1, 2, 3], "text": "some"})
-        asked = ("", None)
         first, searched = saver.get_tuple(config()), search(saver, source="loop")
         (kept,) = saver._recent._threads.values()
-        for name, ((thread, found), size) in list(kept.found.items()):
+        for name, (thread, found) in list(kept.found.items()):
             broken = Bundle(b"\x01\xc1", ["list"], [])
-            again = (found[0], broken) if name == asked else ([(found[0][0][0], broken)], None)
-            kept.found[name] = ((thread, again), size)
+            again = (found[0], broken) if name[0] == "state" else ([(found[0][0][0], broken)], None)
+            kept.found[name] = (thread, again)
         assert difference(saver.get_tuple(config()), first) is None
         assert search(saver, source="loop") == searched
 
@@ -314,23 +319,149 @@ def test_nobody_looks_for_garbage_while_much_is_decoded(wanted: bool) -> None:
     assert seen == [False, wanted, False]
 
 
+def test_a_process_forked_meanwhile_looks_for_garbage() -> None:
+    """Nobody else is left in it to see to that."""
+
+    def forked(_: Any) -> int:
+        if (child := os.fork()) == 0:
+            os._exit(0 if gc.isenabled() else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert at_rest(forked, None) == 0
+    assert gc.isenabled()
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate(len(data))
+
+
+def changed(path: Path, sql: str, *params: Any) -> bytes:
+    """Give a database after a statement, as one file; the file itself stays as it is."""
+    before = path.read_bytes()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        connection.execute(sql, params)
+        connection.commit()
+        connection.execute("PRAGMA journal_mode=WAL")
+    after = path.read_bytes()
+    overwrite(path, before)
+    return after
+
+
+def test_a_look_that_was_thrown_away_is_not_kept(tmp_path: Path) -> None:
+    """Who reads a file at rest that is written meanwhile looks again, and never meets again what was half of each."""
+    path = tmp_path / "x.db"
+    with SqliteSaver.open(path) as writer:
+        place = put(writer, {"n": "x"})
+    before = path.read_bytes()
+    with SqliteSaver.open(path) as writer:
+        writer.put_writes(place, [("n", "pending")], "task")
+        columns = ask(writer, "SELECT * FROM cp_threads")[0]
+    after = path.read_bytes()
+    overwrite(path, before)
+    half = changed(path, f"REPLACE INTO cp_threads VALUES ({', '.join('?' * len(columns))})", *columns)
+    with SqliteSaver.open(path, read_only=True) as saver:
+        really, looks = saver.database._read, list[bytes]([half, after])
+
+        def look(operation: Any) -> Any:
+            overwrite(path, looks[0])
+            try:
+                return really(operation)
+            finally:
+                overwrite(path, looks[-1])
+                looks[:] = looks[-1:]
+
+        saver.database._read = look
+        for _ in range(3):
+            assert [write[2] for write in saver.get_tuple(place).pending_writes] == ["pending"]
+
+
+def test_what_a_page_met_in_vain_is_read_again(url: str) -> None:
+    """A listing goes on where a second look finds sound what the first one did not."""
+    with reopen(url) as saver:
+        place = None
+        for step in range(1, 8):
+            state = {"old" if step < 7 else "new": [f"{step}, long enough to be an element " * 3]}
+            place = put(saver, state, after=place, version=step)
+        listing = saver.list(config())
+        next(listing)
+        pairs = [(row, row | {"body": b"x" * 19}) for row in rows_of(saver, "cp_elements")]
+        really, first = saver.database.read, [True]
+
+        def look(operation: Any) -> Any:
+            if not first:
+                return really(operation)
+            first.clear()
+            with damaged(saver, "cp_elements", *pairs):
+                return really(operation)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(saver.database, "read", look)
+            assert len(list(listing)) == 6
+
+
+def test_a_listing_holds_one_state_and_not_all(tmp_path: Path) -> None:
+    """What older checkpoints do not have is let go."""
+    with SqliteSaver.open(tmp_path / "x.db") as saver:
+        place = None
+        for step in range(1, 120):
+            place = put(saver, {"text": f"{step} " * 20_000, "same": "x" * 9_000}, after=place, version=step)
+        listing = Listing(saver._tools(), query_of(config(), None, None), None)
+        most = 0
+        while listing.more():
+            listing.took(saver.database.read(listing.page))
+            if listing._cursor is not None:
+                stacks = listing._cursor.shelf.stacks.values()
+                most = max(most, sum(len(payload) for stack in stacks for _, payload in stack.items()))
+        assert 9_000 < most < 4_500_000
+
+
+def test_a_thread_in_another_life_is_gone_on_with(url: str) -> None:
+    """Who wrote it before opens what it is now with the key that it has now."""
+    with reopen(url, keys=KEYS) as saver, reopen(url, keys=KEYS) as other:
+        put(saver, {"n": "in the first life"})
+        other.delete_thread("t")
+        place = put(other, {"n": "in another"})
+        put(saver, {"n": "gone on"}, after=place, version=2)
+        assert [one.checkpoint["channel_values"]["n"] for one in other.list(config())] == ["gone on", "in another"]
+
+
+def test_what_is_kept_is_weighed(tmp_path: Path) -> None:
+    """Metadata, versions and the thread's row count too: twenty times the budget is not held."""
+    with SqliteSaver.open(tmp_path / "x.db") as writer:
+        versions = {f"channel {n}": 1 for n in range(100)}
+        for thread in range(60):
+            checkpoint = {
+                "v": 4, "id": str(uuid6()), "ts": "", "channel_values": versions, "channel_versions": versions,
+                "versions_seen": {f"node {n}": versions for n in range(20)}, "updated_channels": None,
+            }  # fmt: skip
+            metadata = {"source": "loop", "step": 1, "parents": {}, "note": os.urandom(20_000).hex()}
+            writer.put(config(f"t{thread}", checkpoint_ns=""), checkpoint, metadata, versions)
+    with SqliteSaver.open(tmp_path / "x.db", memory_bytes=4 << 20) as saver:
+        for thread in range(60):
+            saver.get_tuple(config(f"t{thread}"))
+        assert 1 < len(saver._recent._threads) < 10
+
+
 def test_the_oldest_go_first() -> None:
     """What is kept stays within its budget; what was asked for last stays longest."""
-    recent = Recent(3 * (OVERHEAD + 100))
+    recent = Recent(3 * (2 * OVERHEAD + 100))
     for thread in range(5):
-        recent.keep(thread, ("row", thread), "asked", (f"found {thread}", 100))
+        recent.keep(thread, ("row", thread), "asked", f"found {thread}", size=100)
         recent.of(2, "asked")
     assert [thread for thread in range(5) if recent.of(thread, "asked")] == [2, 3, 4]
     assert recent.of(2, "asked") == (("row", 2), "found 2")
     assert recent.of(2, "something else") is None
-    recent.keep(2, ("another row", 2), "something else", ("new", 100))
+    recent.keep(2, ("another row", 2), "something else", "new", size=100)
     assert recent.of(2, "asked") is None
-    recent.keep(9, ("row", 9), "asked", ("too much", 10_000))
+    recent.keep(9, ("row", 9), "asked", "too much", size=20_000)
     assert not recent._threads
     assert not recent._bytes
-    recent.keep(1, ("row", 1), "asked", ("found", 1))
-    recent.keep(1, ("row", 1), "else", ("found", 1))
+    for asked in ("asked", "else", "asked", "else"):
+        recent.keep(1, (b"row", 1), asked, "found", size=1)
     recent.forget(7)
-    assert recent._bytes == 2 * (OVERHEAD + 1)
+    assert recent._bytes == 3 + OVERHEAD + 2 * (OVERHEAD + 1)
     recent.forget()
     assert not recent._bytes
