@@ -58,7 +58,8 @@ class Shelf:
             found, stack = self.of(key, ref)
             if is_recipe(ref):
                 other.recipes[key, tuple(ref)] = found
-            other.stacks[key] = stack.only(spans(found))
+            if stack is not NOTHING:
+                other.stacks[key] = stack.only(spans(found))
         return other
 
 

@@ -222,12 +222,14 @@ class Comparison(RuleBasedStateMachine):
             config = {"configurable": {"thread_id": thread, "checkpoint_ns": ns}}
             before = {"configurable": {"checkpoint_id": ids[-1]}} if ids and limit % 2 else None
             wanted = [
-                t.checkpoint["id"] for t in self.oracle.list(config, filter=filter, before=before)
+                t.checkpoint for t in self.oracle.list(config, filter=filter, before=before)
                 if t.checkpoint["id"] in ids
             ][:limit]  # fmt: skip
             for name, saver in self.reading.items():
-                found = [t.checkpoint["id"] for t in saver.list(config, filter=filter, before=before, limit=limit)]
-                assert found == wanted, name
+                found = [t.checkpoint for t in saver.list(config, filter=filter, before=before, limit=limit)]
+                assert [one["id"] for one in found] == [one["id"] for one in wanted], name
+                for one, expected in zip(found, wanted, strict=True):
+                    assert difference(_sorted(one), _sorted(expected)) is None, name
 
     @invariant()
     def agree(self) -> None:

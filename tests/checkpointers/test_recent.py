@@ -402,6 +402,17 @@ def test_what_a_page_met_in_vain_is_read_again(url: str) -> None:
             assert len(list(listing)) == 6
 
 
+def test_a_listing_of_a_channel_that_became_small(url: str) -> None:
+    """What stands in place in a newer checkpoint is read as elements of an older one."""
+    with reopen(url) as saver:
+        states = [{"c": ["long enough to be an element " * 3]}, {"c": "small"}, {}, {"c": []}]
+        place = None
+        for step, state in enumerate(states * 3, 1):
+            place = put(saver, state, after=place, version=step)
+        found = [one.checkpoint["channel_values"] for one in saver.list(config())]
+        assert found == (states * 3)[::-1]
+
+
 def test_a_listing_holds_one_state_and_not_all(tmp_path: Path) -> None:
     """What older checkpoints do not have is let go."""
     with SqliteSaver.open(tmp_path / "x.db") as saver:

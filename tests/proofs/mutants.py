@@ -72,6 +72,7 @@ MUTANTS = (
     Mutant("a look that is thrown away", "checkpointers/saver.py", "keeps = 0 if self.database.looks_again else self._budget // 4", "keeps = self._budget // 4", f"{T}/test_recent.py"),
     Mutant("the shelf of a page that is tried", f"{OPS}/listing.py", "        shelf = at.shelf.copy()\n", "        shelf = at.shelf\n", f"{T}/test_recent.py"),
     Mutant("what a listing lets go", f"{OPS}/listing.py", "shelf.only(tools, found[-1].record.refs.items()) if found else Shelf()", "shelf", f"{T}/test_recent.py"),
+    Mutant("a shelf without a channel", f"{OPS}/shelves.py", "            if stack is not NOTHING:\n", "            if True:\n", f"{T}/test_recent.py"),
     Mutant("what a sheet weighs", f"{OPS}/read.py", "return len(self.metadata) + ENTRY * (entries + runs)", "return 0", f"{T}/test_recent.py"),
     Mutant("damage on the word of a memory", f"{OPS}/write.py", "        if not remembered:\n", "        if True:\n", f"{T}/test_recent.py"),
     Mutant("the collector of a forked process", "checkpointers/resting.py", "    if _resting:\n", "    if False:\n", f"{T}/test_recent.py"),
