@@ -39,9 +39,8 @@ _HALF: Final = 2**63
 _MAX_DEPTH: Final = 300
 GROUP: Final = 128
 HANDFUL: Final = 16
-_HEADS: Final = {
-    size: ormsgpack.packb([None] * size)[:-size] for size in (GROUP, HANDFUL)
-}  # what such lists begin with
+# What lists of so many items begin with.
+_HEADS: Final = {size: ormsgpack.packb([None] * size)[:-size] for size in (GROUP, HANDFUL)}
 _FIELDS: Final = attrgetter("__dict__")
 _EXTRAS: Final = attrgetter("__pydantic_extra__")
 

@@ -152,9 +152,9 @@ def _beginning(key: int, query: Query, cursor: Cursor, size: int) -> tuple[State
 
 
 def _further(query: Query, cursor: Cursor, size: int) -> Statements[tuple[Cursor, Rows]]:
-    """Read the rows of a later page; what is on the shelf holds only if the thread still stands as it did."""
+    """Read the rows of a later page; the shelf holds only if the thread still stood as it did after that."""
     thread: Any = cursor.thread
-    now, rows = yield Together((select_thread(thread.key), _below(thread.key, query, cursor, size)))
+    rows, now = yield Together((_below(thread.key, query, cursor, size), select_thread(thread.key)))
     same = bool(now) and told_by(now[0]) == told_by(thread.row)
     return (cursor if same else replace(cursor, shelf=Shelf())), rows
 
