@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.codec import ATOM, LIST, WHOLE, Codec, Ref, is_recipe, numbers
+from checkpointers.codec import ATOM, LIST, WHOLE, Codec, Ref, numbers
 from checkpointers.keys import key_of
 from checkpointers.operations.common import SELECT_CHECKPOINT, Tools, find_thread
 from checkpointers.operations.read import Sheet, made, opened
@@ -90,7 +90,7 @@ class Gathered:
 
     def resolved(self, channel: str, ref: Ref) -> Ref:
         """Give a reference with its runs in place."""
-        return self.shelf.recipes[self.tools.names.keys[channel], tuple(ref)] if is_recipe(ref) else ref
+        return self.shelf.of(self.tools.names.keys[channel], ref)[0]
 
 
 def gather(saver: Saver, thread: str, ns: str, first: int) -> Gathered | None:
