@@ -26,7 +26,7 @@ from checkpointers.compression import PLAIN, squeeze, squeeze_against, unsqueeze
 from checkpointers.errors import DamagedValueError
 from checkpointers.fingerprint import Packer, Prints, blame
 from checkpointers.resting import at_rest
-from checkpointers.segments import Stack
+from checkpointers.segments import Piece, Stack
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -51,7 +51,8 @@ _MSGPACK_HEADER: Final = (b"\xdd", b"\xdf")
 _MSGPACK: Final = b"\x01"
 _NULL: Final = b"\x02"
 _NIL: Final = b"\xc0"
-_TAGS: Final = ("", "msgpack", "null", "bytes", "bytearray", "json")
+_MSGPACK_TAG: Final = "msgpack"
+_TAGS: Final = ("", _MSGPACK_TAG, "null", "bytes", "bytearray", "json")
 _CODES: Final = {tag: bytes((code,)) for code, tag in enumerate(_TAGS)}
 _SMALL: Final = frozenset({type(None), bool, int, float})
 _SHORT: Final = 31
@@ -107,20 +108,20 @@ class Codec:
         if type(value) is list and value:
             items = self.packer.each(value, before)
             if len(value) > 1 and items.size < TINY_ITEM * len(items):
-                grains = [b"".join((b"l", *grain)) for grain in _grains([*items])]
+                grains = tuple(b"".join((b"l", *grain)) for grain in _grains([*items]))
                 return Parts(LIST, _grains(value), Prints(rest=grains), items.size)
             return Parts(LIST, _Singles(value), items, items.size)
         if type(value) is dict and value:
-            prints = [b"d" + pack({key: item}) for key, item in value.items()]
+            prints = tuple([b"d" + pack({key: item}) for key, item in value.items()])
             pairs_, size = list(value.items()), sum(map(len, prints))
             if len(value) > 1 and size < TINY_ITEM * len(prints):
                 chunks = [dict(grain) for grain in _grains(pairs_)]
-                return Parts(DICT, chunks, Prints(rest=[b"".join(grain) for grain in _grains(prints)]), size)
+                return Parts(DICT, chunks, Prints(rest=tuple(map(b"".join, _grains(prints)))), size)
             return Parts(DICT, [dict([pair]) for pair in pairs_], Prints(rest=prints), size)
         print_ = pack(value)
         if hasattr(value, "__pydantic_fields__"):
-            return Parts(ATOM, _Singles([value]), Prints(rest=[print_]), len(print_))
-        return Parts(WHOLE, [value], Prints(rest=[b"w" + print_]), len(print_))
+            return Parts(ATOM, _Singles([value]), Prints(rest=(print_,)), len(print_))
+        return Parts(WHOLE, [value], Prints(rest=(b"w" + print_,)), len(print_))
 
     def payload(self, channel: str, value: Any) -> bytes:
         """Serialize; the first byte names the serializer's type tag."""
@@ -140,10 +141,13 @@ class Codec:
             msg = "it has no form that is known"
             raise DamagedValueError(msg)
         if code:
-            typed = (_TAGS[code], payload[1:])
-            return self._load(typed) if len(payload) < MUCH else at_rest(self._load, typed)
+            return self._loaded(_TAGS[code], payload[1:])
         end = 2 + payload[1]
         return self._load((payload[2:end].decode(), payload[end:]))
+
+    def _loaded(self, tag: str, data: bytes) -> Any:
+        typed = (tag, data)
+        return self._load(typed) if len(data) < MUCH else at_rest(self._load, typed)
 
     def join(self, ref: Ref, stack: Stack) -> Any:
         """Put a value together again from the elements that were read of its channel."""
@@ -162,19 +166,19 @@ class Codec:
         # Lists (and dicts) of a few items each are joined as bytes into one of all items, and decoded in one go.
         joined = self._spliced(kind, runs, stack) if self._plain else None
         if joined is not None:
-            return self.value(b"".join((_MSGPACK, *joined)))
+            return self._loaded(_MSGPACK_TAG, b"".join(joined))
         chunks = [self.value(stack.payload(number)) for number in numbers(runs)]
         if kind == LIST:
             return [item for chunk in chunks for item in chunk]
         return {key: item for chunk in chunks for key, item in chunk.items()}
 
-    def _spliced(self, kind: int, runs: Sequence[int], stack: Stack) -> list[bytes] | None:
+    def _spliced(self, kind: int, runs: Sequence[int], stack: Stack) -> list[Piece] | None:
         found = stack.spliced(pairs(runs), _MSGPACK_SINGLE[kind])
         return [_MSGPACK_HEADER[kind], found[0].to_bytes(4, "big"), *found[1]] if found is not None else None
 
     def bundle(self, values: Mapping[Any, tuple[Ref, Stack]]) -> Bundle | None:
         """Make one payload of many values, which is decoded in one go; None if one has a form of its own."""
-        pieces = [_MSGPACK, _MSGPACK_HEADER[DICT], len(values).to_bytes(4, "big")]
+        pieces: list[Piece] = [_MSGPACK_HEADER[DICT], len(values).to_bytes(4, "big")]
         for name, (ref, stack) in values.items():
             found = self._pieces(ref, stack)
             if found is None:
@@ -183,7 +187,7 @@ class Codec:
         snapshots = [name for name, (ref, _) in values.items() if isinstance(ref, list) and ref[0] & SNAPSHOT]
         return Bundle(b"".join(pieces), list(values), snapshots)
 
-    def _pieces(self, ref: Ref, stack: Stack) -> Sequence[bytes] | None:
+    def _pieces(self, ref: Ref, stack: Stack) -> Sequence[Piece] | None:
         """Give the msgpack of a value, which a snapshot is around; None for what is stored in another form."""
         if not self._plain:
             return None
@@ -197,7 +201,7 @@ class Codec:
 
     def unbundle(self, bundle: Bundle) -> dict[Any, Any]:
         """Decode a bundle: each value by its name, in order."""
-        values: dict[Any, Any] = self.value(bundle.payload)
+        values: dict[Any, Any] = self._loaded(_MSGPACK_TAG, bundle.payload)
         if list(values) != bundle.names:
             msg = "a value that is stored as more, or less, than one"
             raise DamagedValueError(msg)
@@ -208,7 +212,7 @@ class Codec:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Values as one payload, the names under which they stand in it, and which of them are snapshots."""
+    """Values as one piece of msgpack, the names under which they stand in it, and which of them are snapshots."""
 
     payload: bytes
     names: list[Any]
@@ -235,7 +239,7 @@ class _Singles(Sequence[Any]):
         return [self._items[index]]
 
 
-def _grains(items: list[Any]) -> list[list[Any]]:
+def _grains(items: Sequence[T]) -> list[Sequence[T]]:
     return [items[start : start + GRAIN] for start in range(0, len(items), GRAIN)]
 
 

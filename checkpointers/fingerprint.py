@@ -67,7 +67,7 @@ class Prints:
     """
 
     groups: dict[int, Group] = field(default_factory=dict)
-    rest: list[bytes] = field(default_factory=list)
+    rest: tuple[bytes, ...] = ()
     grouped: int = 0
     size: int = 0
 
@@ -127,7 +127,7 @@ class Packer:
                 group = prints.groups[start] = self._group(items[start : start + size], known.get(start))
                 prints.size += group.size
                 start += size
-        prints.grouped, prints.rest = start, self._all(items[start:])
+        prints.grouped, prints.rest = start, tuple(self._all(items[start:]))
         prints.size += sum(map(len, prints.rest))
         return prints
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from checkpointers.codec import Ref, numbers
@@ -19,20 +20,28 @@ from checkpointers.records import Record
 from checkpointers.sealing import Digests, Vault
 from checkpointers.standing import Holder, Standing, Thread
 
-RECORDS_KEPT: Final = 8
+NAMESPACES_KEPT: Final = 8
+WRITTEN_KEPT: Final = 64
 SLACK_BYTES: Final = 4 << 20
+MAX_THREADS: Final = 4_096
 Slot = tuple[str, str]
+_SIZE: Final = attrgetter("size")
+_BESIDE: Final = attrgetter("beside")
 
 
 @dataclass(slots=True)
 class Imprint:
-    """The fingerprints of a channel's value when it was last stored, and the reference that was given to it."""
+    """The fingerprints of a channel's value when it was last stored, and the reference that was given to it.
+
+    What is kept of many threads is in tuples where it can be: the collector of garbage looks at those once.
+    """
 
     prints: Prints
     kind: int
-    runs: list[int]
+    runs: tuple[int, ...]
     ref: Ref
     bytes: int
+    beside: int = 0  # what it keeps of them that the known elements do not: how whole groups look
 
 
 @dataclass(slots=True)
@@ -87,7 +96,7 @@ class ThreadMemory:
     last: dict[Slot, Imprint] = field(default_factory=dict)
     recipes: dict[Slot, Recipe] = field(default_factory=dict)
     written: dict[Slot, Written] = field(default_factory=dict)
-    records: OrderedDict[Slot, Record] = field(default_factory=OrderedDict)
+    records: dict[str, Record] = field(default_factory=dict)
     weight: int = 0
     audited: bool = False
 
@@ -113,15 +122,33 @@ class ThreadMemory:
         return Thread(self.key, self.name, self.vault, self.standing or Standing(""), self.holder)
 
     def remember(self, record: Record) -> None:
-        """Keep a record as a likely parent of the next."""
-        self.records[record.ns, record.id] = record
-        self.records.move_to_end((record.ns, record.id))
-        while len(self.records) > RECORDS_KEPT:
-            gone, _ = self.records.popitem(last=False)
-            self.written.pop(gone, None)
+        """Keep the record last stored in a namespace, as the likely parent of the next."""
+        gone = [self.records.pop(record.ns, record)]
+        self.records[record.ns] = record
+        if len(self.records) > NAMESPACES_KEPT:
+            gone.append(self.records.pop(next(iter(self.records))))
+        for other in gone:
+            if other.id != record.id or other.ns != record.ns:
+                self.written.pop((other.ns, other.id), None)
+        if len(self.written) > WRITTEN_KEPT:  # some came after all that was made of their checkpoints
+            stand = {(ns, one.id) for ns, one in self.records.items()}
+            self.written = {slot: known for slot, known in self.written.items() if slot in stand}
+
+    def parent(self, ns: str, id_: str) -> Record | None:
+        """Give the record that was last stored in a namespace, if it is this one."""
+        record = self.records.get(ns)
+        return record if record is not None and record.id == id_ else None
+
+    def known_of(self, channel: str) -> Known:
+        """Give the elements of a channel that are known."""
+        known = self.known.get(channel)
+        if known is None:
+            known = self.known[channel] = Known()
+        return known
 
     def imprint(self, ns: str, channel: str, imprint: Imprint) -> None:
         """Note the value just stored, and drop elements that no remembered value has."""
+        imprint.beside = imprint.bytes if imprint.prints.groups else 0
         self.last[ns, channel] = imprint
         known = self.known.get(channel)
         if known is not None and known.size > SLACK_BYTES + 4 * imprint.bytes:
@@ -137,8 +164,9 @@ class ThreadMemory:
     @property
     def bytes(self) -> int:
         """Give about how much this memory weighs."""
-        grouped = sum(imprint.bytes for imprint in self.last.values() if imprint.prints.groups)
-        return grouped + sum(known.size for known in self.known.values())
+        beside: int = sum(map(_BESIDE, self.last.values()))
+        known: int = sum(map(_SIZE, self.known.values()))
+        return beside + known
 
 
 class Memory:
@@ -151,17 +179,15 @@ class Memory:
         self._threads: OrderedDict[str, ThreadMemory] = OrderedDict()
         self._bytes = 0
 
-    @contextmanager
-    def hold(self, thread: str) -> Iterator[ThreadMemory]:
-        """Give the memory of a thread to one writer of this process at a time."""
+    def hold(self, thread: str) -> Held:
+        """Give the memory of a thread to one writer of this process at a time, in a `with` block."""
         with self._lock:
-            memory = self._threads.setdefault(thread, ThreadMemory())
-            self._threads.move_to_end(thread)
-        with memory.lock:
-            try:
-                yield memory
-            finally:
-                self._weigh(thread, memory)
+            memory = self._threads.get(thread)
+            if memory is None:
+                memory = self._threads[thread] = ThreadMemory()
+            else:
+                self._threads.move_to_end(thread)
+        return Held(self, thread, memory)
 
     @contextmanager
     def spare(self, thread: str) -> Iterator[ThreadMemory | None]:
@@ -184,7 +210,7 @@ class Memory:
             raise
         finally:
             if memory is not None:
-                self._weigh(thread, memory)
+                self.weigh(thread, memory)
                 memory.lock.release()
 
     def forget(self, thread: str | None = None) -> None:
@@ -195,9 +221,9 @@ class Memory:
             if thread in (None, name):
                 with memory.lock:
                     memory.forget()
-                    self._weigh(name, memory)
+                    self.weigh(name, memory)
 
-    def _weigh(self, thread: str, memory: ThreadMemory) -> None:
+    def weigh(self, thread: str, memory: ThreadMemory) -> None:
         """Count what a memory weighs now, and let the oldest go when all together weigh too much."""
         with self._lock:
             if self._threads.get(thread) is memory:
@@ -208,4 +234,23 @@ class Memory:
                 self._bytes -= oldest.weight
 
 
-MAX_THREADS: Final = 4_096
+class Held:
+    """The memory of a thread while one writer has it; every write enters this, and a generator would take longer."""
+
+    __slots__ = ("_among", "_memory", "_thread")
+
+    def __init__(self, among: Memory, thread: str, memory: ThreadMemory) -> None:
+        """Belong to a thread's memory among those of a saver."""
+        self._among, self._thread, self._memory = among, thread, memory
+
+    def __enter__(self) -> ThreadMemory:
+        """Wait for it."""
+        self._memory.lock.acquire()
+        return self._memory
+
+    def __exit__(self, *told: object) -> None:
+        """Weigh it and let the next one have it."""
+        try:
+            self._among.weigh(self._thread, self._memory)
+        finally:
+            self._memory.lock.release()

@@ -107,12 +107,13 @@ class Names:
 
     def learn(self, rows: Iterable[tuple[int, str]]) -> None:
         """Remember names that are stored."""
+        found = dict(rows)
         with self._lock:
-            for key, text in rows:
-                self.texts[key] = text
-                self.keys[text] = key
-                self.highest = max(self.highest, key)
-                self._reserved.pop(text, None)
+            self.texts |= found
+            self.keys |= {text: key for key, text in found.items()}
+            self.highest = max(self.highest, *found) if found else self.highest
+            for text in self._reserved.keys() & found.values():
+                del self._reserved[text]
 
     def missing(self, texts: Iterable[str]) -> list[str]:
         """Give the names that are not stored, as far as is known here."""
@@ -217,7 +218,7 @@ def in_order(tasks: Iterable[TaskWrites]) -> list[tuple[str, Write]]:
 
 
 def _keyed(mapping: Mapping[str, Any], key: Mapping[str, int]) -> dict[int, Any]:
-    return {key[name]: value for name, value in mapping.items()}
+    return dict(zip(map(key.__getitem__, mapping), mapping.values(), strict=True))
 
 
 def _named(mapping: Mapping[int, Any], text: Mapping[int, str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from checkpointers.errors import DAMAGE
 
 SEAL: Final = 64
 Opener = Callable[[int, bytes], bytes]
+Piece = bytes | memoryview
 _SEALED: Final = 0x7F
 _PREFIX: Final = 2
 _SHORT_LIST, _LIST_16, _DICT_16, _LONG_HEAD = 0x90, 0xDC, 0xDE, 4  # of msgpack, after the byte of the tag
@@ -49,7 +50,7 @@ class MissingElementError(KeyError):
 class Segment:
     """One sealed row, opened."""
 
-    __slots__ = ("_body", "_ends", "_lengths", "prefix", "whole")
+    __slots__ = ("_ends", "_lengths", "_raw", "_start", "prefix", "whole")
 
     def __init__(self, raw: bytes) -> None:
         """Open the raw form of a sealed row; raises `ValueError` for anything else."""
@@ -61,8 +62,8 @@ class Segment:
                 msg = "a damaged row of elements"
                 raise ValueError(msg)
         self.whole = all(lengths)
-        self._body = raw[end:]
-        if sum(lengths) - len(prefix) * (SEAL - lengths.count(0)) != len(self._body) or min(lengths) < 0:
+        self._raw, self._start = raw, end
+        if sum(lengths) - len(prefix) * (SEAL - lengths.count(0)) != len(raw) - end or min(lengths) < 0:
             msg = "a row of elements that was cut"
             raise ValueError(msg)
         self._ends: list[int] = []
@@ -72,15 +73,16 @@ class Segment:
         body = self._between(index, index + 1)
         return self.prefix + body if body else b""
 
-    def bodies(self, first: int, last: int) -> bytes:
-        """Give neighbours without their common prefix, joined; most often that is all there is."""
-        return self._body if last - first == SEAL - 1 else self._between(first, last + 1)
+    def bodies(self, first: int, last: int) -> Piece:
+        """Give neighbours without their common prefix, joined; most often that is all there is, and much."""
+        return memoryview(self._raw)[self._start :] if last - first == SEAL - 1 else self._between(first, last + 1)
 
     def _between(self, first: int, end: int) -> bytes:
         if not self._ends:
             shared = len(self.prefix)
-            self._ends = [0, *accumulate(length - shared if length else 0 for length in self._lengths)]
-        return self._body[self._ends[first] : self._ends[end]]
+            sizes = (length - shared if length else 0 for length in self._lengths)
+            self._ends = list(accumulate(sizes, initial=self._start))
+        return self._raw[self._ends[first] : self._ends[end]]
 
 
 class Stack:
@@ -147,12 +149,12 @@ class Stack:
                     other._raw.update((number, self._raw[number]) for number in within if number in self._raw)
         return other
 
-    def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, list[bytes]] | None:
+    def spliced(self, runs: Iterable[tuple[int, int]], prefix: bytes) -> tuple[int, list[Piece]] | None:
         """Give what the lists (or dicts) in these elements hold, without their heads, and how many items that is.
 
         `prefix` is what a list of one item begins with; None if an element is anything else than a short list.
         """
-        pieces: list[bytes] = []
+        pieces: list[Piece] = []
         total = 0
         for first, count in runs:
             number, end = first, first + count

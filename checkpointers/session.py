@@ -93,6 +93,11 @@ def saw(slot: Slot, checkpoint: str | None, *, head: bool, config: Mapping[str, 
         _runs[id(run)] = known
 
 
+def is_of_run(config: Mapping[str, Any]) -> bool:
+    """Tell whether a run of a graph makes a call: it goes on from what it loads, and puts what its tasks wrote."""
+    return RUN in config["configurable"]
+
+
 def lines_of(config: Mapping[str, Any]) -> Lines | None:
     """Give what the run of a config knows, wherever it is asked; None for a call that is of no run."""
     return _runs.get(id(config["configurable"].get(RUN)))

@@ -65,7 +65,8 @@ class SqliteDatabase(Database):
         self._closed = False
         self._commits = Commits(self._lock, self._open_writer)
         self._rests: tuple[int, ...] | None = None
-        with self._told():
+        self._told = _Told(self.place, self._path)
+        with self._told:
             if self.place != MEMORY and not read_only:
                 _create(Path(self._path))
             if self.place != MEMORY and read_only:
@@ -76,16 +77,17 @@ class SqliteDatabase(Database):
             else:
                 self._migrate()
             if self.place != MEMORY:
-                self._idle.append(self._connect())  # every run begins by reading
+                self._idle.append(reader := self._connect())  # every run begins by reading
+                reader.execute("SELECT 1 FROM cp_schema")  # with this, it knows the tables
 
     def run(self, operation: Operation[T]) -> T:
         """Answer reads from a reading connection and each write in a transaction of its own."""
-        with self._told():
+        with self._told:
             return self._unmoved(lambda: drive(operation(), self._answer))
 
     def read(self, operation: Operation[T]) -> T:
         """Read from one snapshot."""
-        with self._told():
+        with self._told:
             return self._unmoved(lambda: self._read(operation))
 
     def _read(self, operation: Operation[T]) -> T:
@@ -140,12 +142,12 @@ class SqliteDatabase(Database):
 
     def exclusive(self, operation: Operation[T]) -> T:
         """Hold the write lock of the file from the first statement to the commit."""
-        with self._told(), self._lock, transaction(self._open_writer(), "IMMEDIATE"):
+        with self._told, self._lock, transaction(self._open_writer(), "IMMEDIATE"):
             return drive(operation(), lambda request: _execute(self._writer, request))
 
     def vacuum(self, *, full: bool = False) -> None:
         """Give free pages back in small steps that writers can slip between; `full` rebuilds the file."""
-        with self._told():
+        with self._told:
             if full:
                 with self._lock:
                     self._open_writer().execute("VACUUM")
@@ -266,17 +268,28 @@ class SqliteDatabase(Database):
         check_version(self.place, int(version), self.dialect, read_only=self._read_only)
         return int(version)
 
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Translate what SQLite says, at the one door."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise _translated(self.place, error, log=Path(self._path + "-wal").exists()) from error
-        except OSError as error:
-            raise StorageError(self.place, error.strerror or error, hint="check the path and its folder") from error
-        except UnicodeDecodeError as error:  # what it says repeats a text of the file that is damaged
-            raise NotADatabaseError(self.place, f"what SQLite says of it is no text: {error.object!r:.200}") from error
+
+class _Told:
+    """Translates what SQLite says, at the one door: every call goes through it, and a generator would take longer."""
+
+    __slots__ = ("_log", "_place")
+
+    def __init__(self, place: str, path: str) -> None:
+        """Speak of a file."""
+        self._place, self._log = place, Path(path + "-wal")
+
+    def __enter__(self) -> None:
+        """Listen."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Tell what went wrong in our words, if it was the database or its file."""
+        if isinstance(error, sqlite3.Error):
+            raise _translated(self._place, error, log=self._log.exists()) from error
+        if isinstance(error, OSError):
+            hint = "check the path and its folder"
+            raise StorageError(self._place, error.strerror or error, hint=hint) from error
+        if isinstance(error, UnicodeDecodeError):  # what it says repeats a text of the file that is damaged
+            raise NotADatabaseError(self._place, f"what SQLite says of it is no text: {error.object!r:.200}") from error
 
 
 def _execute(connection: sqlite3.Connection, request: Request) -> Rows:

@@ -7,23 +7,20 @@ connection. So each is written once, runs on every database, and can be stopped 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 Row = Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """One SQL statement with `?` placeholders; answered with its rows."""
 
     sql: str
     params: Sequence[Any] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Many:
+class Many(NamedTuple):
     """One SQL statement run for each parameter row, in one round trip; answered with all rows, in order."""
 
     sql: str
@@ -31,15 +28,13 @@ class Many:
     writes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
+class Together(NamedTuple):
     """Several requests that read, in one round trip; answered with the rows of each."""
 
     statements: Sequence[Statement | Many]
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(NamedTuple):
     """Rows for one table; its column `thread` is not among them: the guard of the append supplies it.
 
     A table that is `shared` has none: its rows are of the whole database.
@@ -52,24 +47,21 @@ class Insert:
     shared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     """A statement that removes rows, for each parameter row; its first placeholder is the thread, as for inserts."""
 
     sql: str
     rows: Sequence[Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A statement with a `WHERE`, run for each parameter row; rare ones, and few rows."""
 
     sql: str
     rows: Sequence[Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """A guarded write: all changes happen in one commit with the guard, or nothing does.
 
     The guard is a statement that returns the thread's key if it still stands where the caller believed it

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -262,9 +261,9 @@ class _Gate:
 def half(request: Request) -> list[Request]:
     """Give the first half of a request, nothing if it cannot be divided."""
     if isinstance(request, Append):
-        return [replace(request, changes=request.changes[: len(request.changes) // 2])]
+        return [request._replace(changes=request.changes[: len(request.changes) // 2])]
     if isinstance(request, Many) and len(request.params) > 1:
-        return [replace(request, params=request.params[: len(request.params) // 2])]
+        return [request._replace(params=request.params[: len(request.params) // 2])]
     return []
 
 

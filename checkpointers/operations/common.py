@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from checkpointers.codec import Codec, unpacked_dict
 from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError
@@ -50,8 +50,7 @@ _KEY: Final = 1 + len(STANDING_COLUMNS)
 CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements", "cp_effects", "cp_bodies")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a config points: a thread, a namespace of it, maybe a checkpoint."""
 
     thread: str

@@ -7,8 +7,8 @@ must look again, and then sees that the thread is no longer his: the stamp is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from checkpointers.errors import BusyError, LeaseLostError, ThreadBusyError
 from checkpointers.memory import ThreadMemory
@@ -83,8 +83,7 @@ def refusal(thread: str, holder: Holder | None, token: bytes | None) -> LeaseLos
     return LeaseLostError(thread, holder.owner if holder else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """What the thread's row repeats of the checkpoint that it stands at."""
 
     step: int
@@ -94,8 +93,7 @@ class Head:
     kinds: int
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(NamedTuple):
     """By how much a write changes the thread's row; `kinds` of the writes on the head, unless there is a new one.
 
     `early` says how many writes are believed to be stored on a checkpoint (namespace, id) that is stored only now.

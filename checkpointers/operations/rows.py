@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from checkpointers.keys import key_of
 from checkpointers.memory import ThreadMemory
@@ -20,8 +20,7 @@ SPECIAL_INDEX: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -
 COUNT_WRITES: Final = "UPDATE cp_checkpoints SET tally = tally + ? WHERE thread = ? AND ns = ? AND id = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class NewWrites:
+class NewWrites(NamedTuple):
     """The arguments of a `put_writes`; `at_head` tells, when asked, whether their run believes to stand there."""
 
     place: Place

@@ -29,7 +29,7 @@ from checkpointers.codec import (
 )
 from checkpointers.compression import squeeze, unsqueeze
 from checkpointers.errors import UnstorableValueError
-from checkpointers.memory import Imprint, Known, Recipe, Slot, ThreadMemory
+from checkpointers.memory import Imprint, Recipe, Slot, ThreadMemory
 from checkpointers.operations.common import SELECT_ELEMENTS, Tools, absent, checked
 from checkpointers.records import Record
 from checkpointers.sealing import element_place
@@ -113,13 +113,14 @@ def store_value(
         yield from _recognize(tools, memory, channel=channel, parts=parts, parent=parent, last=last)
         runs, done = [], 0
     _number(tools, memory, new, channel=channel, parts=parts, runs=runs, done=done)
-    if last is not None and last.runs == runs and last.kind == parts.kind:
+    stands = tuple(runs)
+    if last is not None and last.runs == stands and last.kind == parts.kind:
         ref = last.ref
     elif len(runs) > LONG_RUNS:
         ref = _store_recipe(tools, memory, new, slot=(ns, channel), kind=parts.kind, runs=runs)
     else:
         ref = reference(parts.kind, runs)
-    memory.imprint(ns, channel, Imprint(parts.prints, parts.kind, runs, ref, parts.bytes))
+    memory.imprint(ns, channel, Imprint(parts.prints, parts.kind, stands, ref, parts.bytes))
     return ref
 
 
@@ -158,7 +159,7 @@ def _appended(parts: Parts, last: Imprint) -> bool:
 def _number(
     tools: Tools, memory: ThreadMemory, new: Elements, *, channel: str, parts: Parts, runs: list[int], done: int
 ) -> None:
-    known = memory.known.setdefault(channel, Known())
+    known = memory.known_of(channel)
     key = tools.names.keys[channel]
     for index, print_ in enumerate(parts.prints.since(done), done):
         number = known.numbers.get(print_)
@@ -174,7 +175,7 @@ def _recognize(
     tools: Tools, memory: ThreadMemory, *, channel: str, parts: Parts, parent: Ref | None, last: Imprint | None
 ) -> Statements[None]:
     """Find elements that are stored but not remembered: after a restart, or on a fork from an older checkpoint."""
-    known = memory.known.setdefault(channel, Known())
+    known = memory.known_of(channel)
     strange = [(index, print_) for index, print_ in enumerate(parts.prints) if print_ not in known.numbers]
     if not strange or (last is not None and parent == last.ref):
         return
@@ -208,8 +209,8 @@ def learn(tools: Tools, memory: ThreadMemory, record: Record, values: Mapping[st
             continue
         # What was taken apart otherwise than it is now is left to be recognized.
         if isinstance(parts, Parts) and len(parts.prints) == sum(ref[2::2]):
-            memory.known.setdefault(channel, Known()).add_all(parts.prints, numbers(ref[1:]))
-            memory.last[record.ns, channel] = Imprint(parts.prints, ref[0], ref[1:], ref, parts.bytes)
+            memory.known_of(channel).add_all(parts.prints, numbers(ref[1:]))
+            memory.imprint(record.ns, channel, Imprint(parts.prints, ref[0], tuple(ref[1:]), ref, parts.bytes))
 
 
 def recipes_of(key: int) -> int:

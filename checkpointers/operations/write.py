@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import ormsgpack
 
@@ -42,8 +41,7 @@ T = TypeVar("T")
 OnConflict = Literal["error", "fork"]
 
 
-@dataclass(frozen=True, slots=True)
-class NewCheckpoint:
+class NewCheckpoint(NamedTuple):
     """The arguments of a `put`, with the metadata that the config adds to."""
 
     place: Place
@@ -55,8 +53,7 @@ class NewCheckpoint:
     on_conflict: OnConflict = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """What became of a `put`: its step, and whether it stands beside the head."""
 
     step: int
@@ -144,8 +141,7 @@ def _put(
     raise too_busy(new.place.thread)
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
+class _Before(NamedTuple):
     """What is stored already of what is to be stored: the step and mark of a checkpoint put again, its size."""
 
     step: int = 0
@@ -247,7 +243,7 @@ def _names_of(checkpoint: Mapping[str, Any]) -> set[str]:
 def _parent(tools: Tools, memory: ThreadMemory, place: Place) -> Statements[Record | None]:
     if not place.id or not memory.exists:
         return None
-    remembered = memory.records.get((place.ns, place.id))
+    remembered = memory.parent(place.ns, place.id)
     if remembered is not None:
         return remembered
     thread = memory.as_thread()
@@ -336,7 +332,7 @@ def _stored_before(tools: Tools, new: NewCheckpoint, *, merge: bool) -> Statemen
     thread = yield from find_thread(tools, new.place.thread)
     row = None
     if thread is not None:
-        row = yield from checkpoint_row(thread, replace(new.place, id=new.checkpoint["id"]))
+        row = yield from checkpoint_row(thread, new.place._replace(id=new.checkpoint["id"]))
     if thread is None or row is None:
         return _Before(merge=merge)
     record = (yield from records_of(tools, thread, [row]))[0]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import operator
+from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage
 from langgraph.channels import DeltaChannel
 from langgraph.graph import StateGraph, add_messages
 from langgraph.types import Send, interrupt
+
+from checkpointers.session import RUN
 
 
 def extend(state: list[Any], writes: list[list[Any]]) -> list[Any]:
@@ -33,6 +36,11 @@ class DeltaState(TypedDict, total=False):
 
 def config(thread: str = "t", **more: Any) -> dict[str, Any]:
     return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 100_000}
+
+
+def of_a_run(thread: str = "t") -> dict[str, Any]:
+    """Give the config by which a run of a graph loads a thread, to go on from there."""
+    return config(thread, **{RUN: SimpleNamespace()})
 
 
 def loop(saver: Any, schema: Any = State) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import multiprocessing as mp
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +17,10 @@ from langgraph.types import Command, Send, interrupt
 
 from checkpointers import HeadMovedError, Saver, open_saver
 from checkpointers.grouping import Groups, Waiting
+from checkpointers.memory import WRITTEN_KEPT
 from checkpointers.operations.common import Place
 from checkpointers.operations.rows import NewWrites
+from checkpointers.session import RUN
 from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import State, config, loop
 from tests.checkpointers.test_storage import put, values
@@ -204,20 +208,22 @@ def test_a_slow_commit_is_no_wait_in_vain() -> None:
     assert not waiting.was_taken(0)
     assert groups.take("t") == [waiting]
     assert waiting.was_taken(0)
-    assert not waiting.done.is_set()
+    waiting.settle(KeyError("what storing them came to"))
+    with pytest.raises(KeyError):
+        waiting.result()
 
 
 def test_a_few_waits_in_vain_do_not_end_waiting() -> None:
     """A node is given up when most of its waits are in vain, and tried again later and later, until one is not."""
-    groups, new = Groups(), NewWrites(Place("t", "", "c"), [("x", 1)], "task", "")
+    groups, waiting = Groups(), Waiting(NewWrites(Place("t", "", "c"), [("x", 1)], "task", ""))
 
     def turns(outcomes: str) -> str:
         told = ""
         for outcome in outcomes:
-            worth = groups.worth_waiting(new)
+            worth = groups.worth_waiting(waiting)
             told += "w" if worth else "."
             if worth:
-                groups.learn(new, joined=outcome == "j")
+                groups.learn(waiting, joined=outcome == "j")
         return told
 
     assert turns("jvjjvjvj") == "w" * 8
@@ -229,14 +235,38 @@ def test_a_few_waits_in_vain_do_not_end_waiting() -> None:
 
 def test_writes_alone_do_not_wait_long(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits in vain commits by itself, and waits ever less often."""
-    place = put(saver, {"x": 1})
-    waited: list[bool] = []
-    learn = saver._groups.learn
-    monkeypatch.setattr(saver._groups, "learn", lambda new, joined: (waited.append(joined), learn(new, joined=joined)))
+    place, waited = put(saver, {"x": 1}), _waits(saver, monkeypatch)
+    of_a_run = {"configurable": {**place["configurable"], RUN: SimpleNamespace()}}
     for n in range(100):
-        saver.put_writes(place, [("x", n)], f"task {n}")
+        saver.put_writes(of_a_run, [("x", n)], f"task {n}")
     assert len(saver.get_tuple(place).pending_writes) == 100
     assert waited == [False] * 4
+
+
+def test_who_writes_from_outside_of_a_run_waits_for_nobody(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update stores its writes and then its checkpoint, one after the other: waiting would be in vain each time."""
+    app = loop(saver)
+    app.invoke({"until": 3, "n": 0}, config(), durability="sync")
+    waited = _waits(saver, monkeypatch)
+    for n in range(3):
+        app.update_state(config(), {"log": [f"by hand {n}"]}, as_node="work")
+        asyncio.run(app.aupdate_state(config(), {"log": [f"by another hand {n}"]}, as_node="work"))
+        saver.put_writes(saver.get_tuple(config()).config, [("log", [f"alone {n}"])], f"task {n}")
+    assert waited == []
+    assert sum("hand" in line for line in app.get_state(config()).values["log"]) == 6
+
+
+def _waits(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Give a list of all waits from now on: whether somebody came."""
+    waited: list[bool] = []
+    learn = saver._groups.learn
+
+    def told(waiting: Waiting, *, joined: bool) -> None:
+        waited.append(joined)
+        learn(waiting, joined=joined)
+
+    monkeypatch.setattr(saver._groups, "learn", told)
+    return waited
 
 
 def _stamp(saver: Saver) -> int:
@@ -268,12 +298,22 @@ def test_memory_of_a_long_thread_is_bounded(saver: Saver) -> None:
     assert saver._memory._threads["t"].bytes < 5 << 20
 
 
+def test_writes_that_came_late_do_not_pile_up(saver: Saver) -> None:
+    """What was written on checkpoints after others were made of them is counted, and not remembered for ever."""
+    places = [put(saver, {"x": 1})]
+    for version in range(2, 100):
+        places.append(put(saver, {"x": version}, after=places[-1], version=version))
+    for place in places:
+        saver.put_writes(place, [("x", "late")], "task")
+    put(saver, {"x": 100}, after=places[-1], version=100)
+    assert len(saver._memory._threads["t"].written) <= WRITTEN_KEPT
+    assert [len(found.pending_writes) for found in saver.list(config())] == [0] + [1] * 99
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("schema", [State])
 def test_interleaved_runs_of_many_threads_in_one_loop(saver: Saver, schema: Any) -> None:
     """Fifty async runs at a time through one saver."""
-    import asyncio
-
     app = loop(saver, schema)
 
     async def main() -> list[Any]:

@@ -26,7 +26,7 @@ from checkpointers.resting import at_rest
 from checkpointers.sealing import Digests, element_place
 from checkpointers.sqlite_file import AT_ONCE
 from checkpointers.strict import StrictSerializer
-from tests.checkpointers.graphs import DeltaState, State, config, loop, review
+from tests.checkpointers.graphs import DeltaState, State, config, loop, of_a_run, review
 from tests.checkpointers.test_fsck import ask, damaged, rows_of
 from tests.checkpointers.test_storage import listening, put, rows, values
 from tests.checkpointers.wild import Point, difference
@@ -233,6 +233,23 @@ def test_a_value_that_is_two_stays_in_its_channel(url: str) -> None:
             assert not saver._recent._threads
 
 
+def test_only_a_run_takes_note_of_what_it_loads(url: str) -> None:
+    """Who looks at a long state pays for no look at its elements; a run, which stores the next, had it when it loaded."""
+    with reopen(url) as saver:
+        app = loop(saver)
+        app.invoke({"until": 30, "n": 0}, config())
+        before = {channel: rows(saver, channel) for channel in ("log", "n")}
+    with reopen(url) as saver:
+        app = loop(saver)
+        app.get_state(config())
+        assert not saver._memory._threads
+        app.update_state(config(), {"log": ["by hand"]}, as_node="work")
+        assert rows(saver, "log")[0] == before["log"][0] + 1
+    with reopen(url) as saver:
+        saver.get_tuple(of_a_run())
+        assert saver._memory._threads["t"].last
+
+
 def test_going_on_from_what_was_kept_stores_nothing_twice(url: str) -> None:
     """Who forgot what is stored learns it from what was kept as well as from what is read."""
     with reopen(url) as saver:
@@ -241,7 +258,7 @@ def test_going_on_from_what_was_kept_stores_nothing_twice(url: str) -> None:
         for _ in range(2):
             saver._memory.forget()
             saver._memory._threads.clear()
-            found = saver.get_tuple(config())
+            found = saver.get_tuple(of_a_run())
         put(saver, {"list": items}, after=place, version=2)
         assert rows(saver, "list")[0] == 40
         assert difference(values(saver), {"list": items}) is None

@@ -20,7 +20,7 @@ from checkpointers.fingerprint import GROUP, HANDFUL, Packer
 from checkpointers.postgres_server import PostgresDatabase
 from checkpointers.statements import Together
 from checkpointers.testing import FaultyDatabase
-from tests.checkpointers.graphs import DeltaState, State, config, loop
+from tests.checkpointers.graphs import DeltaState, State, config, loop, of_a_run
 from tests.conftest import reopen
 
 
@@ -350,11 +350,11 @@ def test_tiny_items_read_and_written_on_keep_their_order(url: str) -> None:
 
 
 def test_going_on_recognizes_what_was_just_read(url: str) -> None:
-    """Who loads the head and writes on needs no element of it again, and stores only what is new."""
+    """A run that loads the head and writes on needs no element of it again, and stores only what is new."""
     with reopen(url) as saver:
         place = put(saver, {"list": items(100)})
     with reopen(url) as saver:
-        found = values(saver)["list"]
+        found = values(saver, of_a_run())["list"]
         asked: list[Any] = []
         with listening(saver, asked):
             put(saver, {"list": [*found, {"id": "new", "text": "a new item, long enough for a row"}]}, after=place)
@@ -368,9 +368,9 @@ def test_a_reader_pushes_no_writer_out(url: str) -> None:
         for name in ("reader", "writer"):
             put(saver, {"list": items(200)}, after=config(name, checkpoint_ns=""))
     with reopen(url, memory_bytes=50_000) as saver:
-        head = saver.get_tuple(config("writer"))
+        head = saver.get_tuple(of_a_run("writer"))
         place = put(saver, {"list": items(201)}, after=head.config, version=2)
-        saver.get_tuple(config("reader"))
+        saver.get_tuple(of_a_run("reader"))
         asked: list[Any] = []
         with listening(saver, asked):
             put(saver, {"list": items(202)}, after=place, version=3)

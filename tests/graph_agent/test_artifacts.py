@@ -249,11 +249,9 @@ class Meter:
 
 
 def _size(value: Any) -> int:
-    """Count the bytes in a request."""
+    """Count the bytes in a request, which is a tuple of its parts."""
     if isinstance(value, str | bytes):
         return len(value)
-    if isinstance(value, Append | Many | Statement) or hasattr(value, "__dataclass_fields__"):
-        return sum(_size(getattr(value, name)) for name in value.__dataclass_fields__)
     return sum(map(_size, value)) if isinstance(value, Sequence) else 0
 
 
