@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from checkpointers import Keyring, Saver, SqliteSaver
-from checkpointers.statements import Append, Many, Statement
 from checkpointers.testing import FaultyDatabase
 from graph_agent import Agent, Budget, Context, Patch, ReviewPolicy, Tool, tool
 from graph_agent.errors import SetupError
