@@ -79,11 +79,12 @@ class _Goal:
 
 
 def delta_history(
-    target: Record, channels: Sequence[str], page: Callable[[int, int], Statements[list[Ancestor]]]
+    target: Record, channels: Sequence[str], page: Callable[[int, int], Statements[tuple[Sequence[Ancestor], int]]]
 ) -> Statements[dict[str, Base]]:
     """Follow each channel to its start, over only those ancestors that may have something for it.
 
-    `page` reads so many checkpoints of the namespace at and below a step, with their writes.
+    `page` gives checkpoints of the namespace at and below a step, with their writes, some so many if it has to read
+    them; and down to which step they are all that there are, 0 for all.
     """
     walk = _Walk(channels)
     walk.start(target)
@@ -107,10 +108,10 @@ def delta_history(
         if not hits:
             top = max(goal.below for goal in goals.values())
             limit = DENSE if at - top <= NEAR else SPARSE
-            rows = yield from page(top, limit)
-            read |= {record.step: (record, tasks) for record, tasks in rows}
-            ids |= {record.id: record.step for record, _ in rows}
-            goals = _missed(goals, read, ids, lowest=rows[-1][0].step if len(rows) == limit else 0)
+            found, lowest = yield from page(top, limit)
+            read |= {record.step: (record, tasks) for record, tasks in found}
+            ids |= {record.id: record.step for record, _ in found}
+            goals = _missed(goals, read, ids, lowest=lowest)
     return walk.result()
 
 

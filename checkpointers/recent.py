@@ -20,15 +20,18 @@ OVERHEAD: Final = 2_048
 
 @dataclass(slots=True)
 class Kept:
-    """What was read of a thread while its row was this one, by what was asked for; and about what all of it weighs."""
+    """What was read of a thread while its row was this one, by what was asked for; and about what all of it weighs.
+
+    What was asked for last stands last; with each goes what it weighs alone.
+    """
 
     row: Row
     bytes: int
-    found: dict[Hashable, Any] = field(default_factory=dict)
+    found: OrderedDict[Hashable, tuple[Any, int]] = field(default_factory=OrderedDict)
 
 
 class Recent:
-    """What was read lately of each thread: the least recently asked for go first when they outgrow the budget."""
+    """What was read lately of each thread: what was asked for least recently goes first when it outgrows the budget."""
 
     def __init__(self, budget: int) -> None:
         """Hold at most about `budget` bytes; with none, nothing."""
@@ -44,25 +47,30 @@ class Recent:
             if kept is None or asked not in kept.found:
                 return None
             self._threads.move_to_end(thread)
-            return kept.row, kept.found[asked]
+            kept.found.move_to_end(asked)
+            return kept.row, kept.found[asked][0]
 
     def keep(self, thread: int, row: Row, asked: Hashable, found: Any, *, size: int) -> None:
         """Keep what was found, of so many bytes, when this was asked of a thread that has this row."""
         with self._lock:
-            kept = self._threads.pop(thread, None)
-            if kept is not None and (kept.row != row or asked in kept.found):
-                self._bytes -= kept.bytes
-                kept = None
+            if thread in self._threads and self._threads[thread].row != row:
+                self._drop(thread)
+            kept = self._threads.get(thread)
             if kept is None:
                 weight = OVERHEAD + sum(len(value) for value in row if isinstance(value, bytes))
+                kept = self._threads[thread] = Kept(row, weight)
                 self._bytes += weight
-                kept = Kept(row, weight)
-            kept.found[asked] = found
+            self._let_go(kept, asked)
+            kept.found[asked] = (found, OVERHEAD + size)
             kept.bytes += OVERHEAD + size
             self._bytes += OVERHEAD + size
-            self._threads[thread] = kept
+            self._threads.move_to_end(thread)
             while self._bytes > self._budget:
-                self._drop(next(iter(self._threads)))
+                oldest, kept = next(iter(self._threads.items()))
+                if len(kept.found) > 1:
+                    self._let_go(kept, next(iter(kept.found)))
+                else:
+                    self._drop(oldest)
 
     def forget(self, thread: int | None = None) -> None:
         """Forget one thread, or all."""
@@ -74,3 +82,8 @@ class Recent:
         kept = self._threads.pop(thread, None)
         if kept is not None:
             self._bytes -= kept.bytes
+
+    def _let_go(self, kept: Kept, asked: Hashable) -> None:
+        _, size = kept.found.pop(asked, (None, 0))
+        kept.bytes -= size
+        self._bytes -= size

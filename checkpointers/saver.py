@@ -27,7 +27,7 @@ from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
 from checkpointers.lease import Desk, IfBusy, Lease
 from checkpointers.ledger import Ledger
 from checkpointers.memory import Memory, ThreadMemory
-from checkpointers.operations import read, rows, write
+from checkpointers.operations import read, rows, told, write
 from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of
 from checkpointers.operations.write import OnConflict
 from checkpointers.options import Options, serializer
@@ -242,7 +242,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Give what each DeltaChannel was told on the way to a checkpoint."""
         if not channels:
             return {}
-        found = self._read(lambda: read.history_of(self._tools(), place_of(config), channels))
+        found = self._read(lambda: told.history_of(self._tools(), place_of(config), channels))
         return {name: delta_of(writes, seed) for name, (writes, seed) in found.items()}
 
     def get_next_version(self, current: Any, channel: None) -> Any:

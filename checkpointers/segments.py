@@ -68,6 +68,10 @@ class Segment:
             raise ValueError(msg)
         self._ends: list[int] = []
 
+    def __len__(self) -> int:
+        """Give its bytes."""
+        return len(self._raw)
+
     def payload(self, index: int) -> bytes:
         """Give one element; empty if it was deleted."""
         body = self._between(index, index + 1)
@@ -131,21 +135,26 @@ class Stack:
             for start in range(start_of(first), end, SEAL)
         )
 
+    @property
+    def weight(self) -> int:
+        """Give about how many bytes this takes."""
+        return sum(map(len, self._raw.values())) + sum(map(len, self._segments.values()))
+
     def copy(self) -> Stack:
         """Give another one that has the same rows, as far as they are sound; what is added to it is not added here."""
         other = Stack(self._open)
         other._raw, other._segments = dict(self._raw), dict(self._segments)
         return other
 
-    def only(self, runs: Iterable[tuple[int, int]]) -> Stack:
-        """Give another one that has the sound rows of the elements in these runs."""
+    def only(self, ranges: Iterable[tuple[int, int]]) -> Stack:
+        """Give another one that has the sound rows of the elements from one to another, of each of these."""
         other = Stack(self._open)
-        for first, count in runs:
-            for start in range(start_of(first), first + count, SEAL):
+        for first, last in ranges:
+            for start in range(start_of(first), last + 1, SEAL):
                 if start in self._segments:
                     other._segments[start] = self._segments[start]
                 else:
-                    within = range(max(first, start), min(first + count, start + SEAL))
+                    within = range(max(first, start), min(last + 1, start + SEAL))
                     other._raw.update((number, self._raw[number]) for number in within if number in self._raw)
         return other
 

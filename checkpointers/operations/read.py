@@ -1,22 +1,19 @@
-"""Reading: one checkpoint, a page of them, what a DeltaChannel was told. Reading never writes."""
+"""Reading: one checkpoint, a page of them, one channel. Reading never writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from checkpointers.codec import Bundle, Ref, unpacked_dict
-from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
-from checkpointers.lineage import Ancestor, MissingAncestorError, delta_history
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
     ID,
     NS,
     ROOT,
-    SELECT_CHECKPOINT,
     SELECT_WRITES,
     STEP,
     Place,
@@ -27,7 +24,6 @@ from checkpointers.operations.common import (
     metadata_of,
     records_of,
     see_all_writes,
-    see_asked,
     select_thread,
     told_by,
     writes_of,
@@ -35,9 +31,9 @@ from checkpointers.operations.common import (
 from checkpointers.operations.guard import meet
 from checkpointers.operations.shelves import Shelf, Wanted, decoded, fetch, fill, join, needs
 from checkpointers.operations.storing import learn
-from checkpointers.records import Base, Record, TaskWrites, Write, in_order
+from checkpointers.records import Record, TaskWrites, Write, in_order
 from checkpointers.standing import Thread
-from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
+from checkpointers.statements import Many, Row, Rows, Statements, Together
 
 T = TypeVar("T")
 ENTRY: Final = 128  # about what an entry of a dict takes
@@ -56,10 +52,7 @@ class Sheet:
     @property
     def bytes(self) -> int:
         """Give about how much this weighs."""
-        record = self.record
-        entries = len(record.versions) + sum(map(len, record.seen.values())) + len(self.writes)
-        runs = sum(len(ref) for ref in record.refs.values() if isinstance(ref, list))
-        return len(self.metadata) + ENTRY * (entries + runs)
+        return len(self.metadata) + weight_of(self.record, len(self.writes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +65,13 @@ class Loaded:
     checkpoint: dict[str, Any]
     pending: list[tuple[str, str, Any]]
     is_head: bool = False
+
+
+def weight_of(record: Record, writes: int) -> int:
+    """Give about how much a record weighs, with so many writes on it."""
+    entries = len(record.versions) + sum(map(len, record.seen.values())) + writes
+    runs = sum(len(ref) for ref in record.refs.values() if isinstance(ref, list))
+    return ENTRY * (entries + runs)
 
 
 def get(tools: Tools, place: Place, memory: ThreadMemory | None = None) -> Statements[Loaded | None]:
@@ -156,13 +156,13 @@ def opened(tools: Tools, thread: Thread, rows: Sequence[Row], shelf: Shelf) -> S
         return []
     records = yield from records_of(tools, thread, rows)
     elements = yield from needs(tools, thread, shelf, [named for record in records for named in record.refs.items()])
-    writes = _writes_on(thread, rows)
+    writes = writes_on(thread, rows)
     if elements is None:
         written = yield writes
     else:
         written, found = yield Together((writes, elements))
         shelf.take(thread, found)
-    pending = yield from _pending(tools, thread, rows, written)
+    pending = yield from pending_on(tools, thread, rows, written)
     left = [(write.channel, write.ref) for tasks in pending for task in tasks for write in task.writes]
     yield from fill(tools, thread, shelf, left)
     return [
@@ -171,11 +171,12 @@ def opened(tools: Tools, thread: Thread, rows: Sequence[Row], shelf: Shelf) -> S
     ]
 
 
-def _writes_on(thread: Thread, rows: Sequence[Row]) -> Many:
+def writes_on(thread: Thread, rows: Sequence[Row]) -> Many:
+    """Ask for the writes on these checkpoints."""
     return Many(SELECT_WRITES, [(thread.key, row[NS], row[ID]) for row in rows])
 
 
-def _pending(tools: Tools, thread: Thread, rows: Sequence[Row], written: Rows) -> Statements[list[list[TaskWrites]]]:
+def pending_on(tools: Tools, thread: Thread, rows: Sequence[Row], written: Rows) -> Statements[list[list[TaskWrites]]]:
     """Open the writes that were read of these checkpoints, and see that none of them is missing."""
     by_checkpoint: dict[tuple[bytes, bytes], list[Row]] = {}
     for row in written:
@@ -222,63 +223,3 @@ def loaded(tools: Tools, sheet: Sheet, values: dict[Any, Any]) -> Loaded:
     at = thread.standing
     is_head = record.ns == ROOT and bool(at.head) and key_of(record.id) == at.head_id
     return Loaded(thread.name, record, metadata, checkpoint, pending, is_head=is_head)
-
-
-def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statements[dict[str, Told]]:
-    """Give what each DeltaChannel was told on the way to a checkpoint: its writes, and the value they start from."""
-    asked = ("told", place, *channels)
-    known = yield from recalled(tools, place, asked, lambda kept: _told(kept[0], tools.codec.unbundle(kept[1])))
-    if known is not None:
-        return known[1]
-    thread, row = yield from find_checkpoint(tools, place)
-    if thread is None or row is None:
-        return {name: ([], None) for name in channels}
-    (target,) = yield from records_of(tools, thread, [row])
-    try:
-        bases = yield from delta_history(target, channels, ancestors(tools, thread, target.ns))
-    except MissingAncestorError as error:
-        raise IncompleteRecordError(thread=thread.name, step=target.step, channel=str(error)) from error
-    wanted = dict(enumerate(_refs_of(bases)))
-    shelf = yield from fetch(tools, thread, wanted.values())
-    values, bundle = decoded(tools, thread, target.step, wanted, shelf)
-    if bundle is not None:
-        keep(tools, thread, asked, (bases, bundle), len(bundle.payload) + ENTRY * len(wanted))
-    return _told(bases, values)
-
-
-def _refs_of(bases: Mapping[str, Base]) -> Iterator[tuple[str, Ref]]:
-    """Give every reference of some DeltaChannels, in the order in which their values are told."""
-    for channel, base in bases.items():
-        if base.seed is not None:
-            yield channel, base.seed
-        for _, ref in base.writes:
-            yield channel, ref
-
-
-def _told(bases: Mapping[str, Base], values: Mapping[int, Any]) -> dict[str, Told]:
-    each = iter(values.values())
-    found: dict[str, Told] = {}
-    for channel, base in bases.items():
-        seed = (next(each),) if base.seed is not None else None
-        found[channel] = ([(task, channel, next(each)) for task, _ in base.writes], seed)
-    return found
-
-
-def ancestors(tools: Tools, thread: Thread, ns: str) -> Callable[[int, int], Statements[list[Ancestor]]]:
-    """Make the function that reads checkpoints of a namespace, from a step downwards, with their writes."""
-    key = key_of(ns)
-
-    def page(top: int, limit: int) -> Statements[list[Ancestor]]:
-        rows = yield Statement(
-            f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND step <= ? ORDER BY step DESC LIMIT {limit:d}",
-            (thread.key, key, top),
-        )
-        if not rows:
-            return []
-        for row in rows:
-            see_asked(thread, row[NS], key)
-        records = yield from records_of(tools, thread, rows)
-        tasks = yield from _pending(tools, thread, rows, (yield _writes_on(thread, rows)))
-        return list(zip(records, tasks, strict=True))
-
-    return page

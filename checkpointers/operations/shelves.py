@@ -50,16 +50,22 @@ class Shelf:
         """Give another one with the same sound elements: one that is tried on may be thrown away."""
         return Shelf({key: stack.copy() for key, stack in self.stacks.items()}, dict(self.recipes))
 
+    @property
+    def weight(self) -> int:
+        """Give about how many bytes this takes."""
+        return sum(stack.weight for stack in self.stacks.values())
+
     def only(self, tools: Tools, wanted: Iterable[tuple[str, Ref]]) -> Shelf:
         """Give another one that has what these references need."""
-        other = Shelf()
+        other, needed = Shelf(), dict[int, list[tuple[int, int]]]()
         for channel, ref in wanted:
             key = tools.names.keys[channel]
-            found, stack = self.of(key, ref)
+            found, _ = self.of(key, ref)
             if is_recipe(ref):
                 other.recipes[key, tuple(ref)] = found
-            if stack is not NOTHING:
-                other.stacks[key] = stack.only(spans(found))
+            needed.setdefault(key, []).extend(spans(found))
+        for key in needed.keys() & self.stacks.keys():
+            other.stacks[key] = self.stacks[key].only(joined(needed[key]))
         return other
 
 

@@ -1,0 +1,109 @@
+"""What DeltaChannels were told, of one checkpoint after the other: the way back is read once, and told as it is."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from checkpointers import Keep, Saver
+from checkpointers.errors import CheckpointerError
+from tests.checkpointers.graphs import DeltaState, config, loop
+from tests.checkpointers.test_fsck import damaged, rows_of
+from tests.checkpointers.test_storage import listening
+from tests.checkpointers.wild import difference
+from tests.conftest import reopen
+
+CHANNELS = ["log", "other"]
+
+
+def told(saver: Saver, place: dict[str, Any]) -> Any:
+    """Give what was told, or the kind of the error."""
+    try:
+        return saver.get_delta_channel_history(config=place, channels=CHANNELS)
+    except CheckpointerError as error:
+        return type(error).__name__
+
+
+def places(saver: Saver) -> list[dict[str, Any]]:
+    return [found.config for found in saver.list(config())]
+
+
+def branched(saver: Saver) -> None:
+    """Make a thread of some length with two branches, and holes where checkpoints were removed."""
+    app = loop(saver, DeltaState)
+    app.invoke({"until": 60, "n": 0}, config())
+    history = list(app.get_state_history(config()))
+    for back in (7, 33):
+        fork = app.update_state(history[back].config, {"log": ["another way"]}, as_node="work")
+        app.invoke({"until": 70}, fork)
+    saver.retain(Keep(last=45, pinned=[5, 20, 21, 50]))
+
+
+def test_the_way_back_is_read_once(url: str) -> None:
+    """Fifty states of a thread, the newest first: each row of checkpoints, writes and elements once, not once for each."""
+    with reopen(url) as saver:
+        loop(saver, DeltaState).invoke({"until": 50, "n": 0}, config())
+    with reopen(url) as saver:
+        each, asked = places(saver), list[Any]()
+        with listening(saver, asked):
+            for place in each:
+                told(saver, place)
+        said = [str(getattr(request, "sql", "")) for request in asked]
+        assert len(each) > 50
+        assert sum("step < ?" in sql for sql in said) == 1
+        assert sum("FROM cp_writes" in sql for sql in said) == 1
+        assert sum("FROM cp_elements" in sql for sql in said) <= 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_any_order_it_is_told_as_by_who_asks_for_the_first_time(url: str, seed: int) -> None:
+    """Whatever was read before, of whichever branch: what is kept of it changes no answer."""
+    with reopen(url) as saver:
+        branched(saver)
+        each = places(saver)
+        right = {}
+        for place in each:
+            with reopen(url) as fresh:
+                right[place["configurable"]["checkpoint_id"]] = told(fresh, place)
+    assert len(right) == len(each) > 40
+    with reopen(url) as saver:
+        for place in Random(seed).choices(each, k=3 * len(each)):
+            assert difference(told(saver, place), right[place["configurable"]["checkpoint_id"]]) is None
+
+
+def test_the_way_goes_on_below_what_was_read(url: str) -> None:
+    """A channel that is seldom written is followed over more ancestors than are read at once, from wherever one begins."""
+    with reopen(url) as saver:
+        loop(saver, DeltaState).invoke({"until": 600, "n": 0}, config())
+        each = places(saver)[::149]
+    with reopen(url) as saver:
+        for place in (*each, *each[::-1]):
+            step = saver.get_tuple(place).metadata["step"]
+            found = saver.get_delta_channel_history(config=place, channels=["other"])["other"]
+            assert [value for _, _, value in found["writes"]] == [[n] for n in range(step)]
+
+
+def test_it_is_read_anew_when_the_thread_has_changed(url: str) -> None:
+    """A thread that somebody else went on with, or deleted and made again, is told as it is now."""
+    with reopen(url) as saver, reopen(url) as other:
+        app = loop(other, DeltaState)
+        for until in (9, 14, 19):
+            app.invoke({"until": until, "n": until - 9}, config())
+            for place in places(other):
+                assert difference(told(saver, place), told(other, place)) is None
+            if until == 14:
+                other.delete_thread("t")
+
+
+def test_a_row_that_is_missing_is_missed(url: str) -> None:
+    """An ancestor that is gone is an error each time for who needs it, whatever was read before; and only for them."""
+    with reopen(url) as saver:
+        loop(saver, DeltaState).invoke({"until": 12, "n": 0}, config())
+        each = places(saver)
+        gone = sorted(rows_of(saver, "cp_checkpoints"), key=lambda row: row["step"])[6]
+    with reopen(url) as saver, damaged(saver, "cp_checkpoints", (gone, None)):
+        for place in [*each[:3], *each[-3:], *each[:3]]:
+            found = told(saver, place)
+            assert (found == "IncompleteRecordError") is (place in each[:3])
