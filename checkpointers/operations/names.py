@@ -35,7 +35,7 @@ def new_names(named: Sequence[tuple[int, str]]) -> list[Insert]:
 
 def named_with(names: Names, named: Sequence[tuple[int, str]], answer: str) -> Statements[None]:
     """Remember names that were stored with a write; if it came too late, look what others have stored."""
-    if answer == "done":
+    if named and answer == "done":
         names.learn(named)
     elif named and answer == "duplicate":
         yield from learn_names(names)
