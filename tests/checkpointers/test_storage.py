@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,27 @@ from tests.conftest import reopen
 
 
 def put(
-    saver: Saver, values: dict[str, Any], *, after: dict[str, Any] | None = None, version: int = 1
+    saver: Saver,
+    values: dict[str, Any],
+    *,
+    after: dict[str, Any] | None = None,
+    version: int = 1,
+    same: dict[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Store a checkpoint in which every channel is new."""
-    versions = dict.fromkeys(values, version)
+    """Store a checkpoint in which every channel is new, but for those that are the same since a version."""
+    versions = dict.fromkeys(values, version) | (same or {})
     checkpoint = {
         "v": 4, "id": str(uuid6()), "ts": "2026-01-02T03:04:05+00:00", "channel_values": values,
         "channel_versions": versions, "versions_seen": {}, "updated_channels": None,
     }  # fmt: skip
     place = after or config(checkpoint_ns="")
-    return saver.put(place, checkpoint, {"source": "loop", "step": version, "parents": {}}, versions)
+    return saver.put(
+        place, checkpoint, {"source": "loop", "step": version, "parents": {}}, _without(versions, same or ())
+    )
+
+
+def _without(versions: dict[str, int], same: Collection[str]) -> dict[str, int]:
+    return {channel: version for channel, version in versions.items() if channel not in same}
 
 
 def rows(saver: Saver, channel: str) -> tuple[int, int]:
@@ -71,6 +82,19 @@ def test_unchanged_elements_are_stored_once(saver: Saver) -> None:
     assert rows(saver, "list")[0] == 39
     assert rows(saver, "static")[0] == 1
     assert values(saver) == {"list": items(39), "static": "x" * 5_000}
+
+
+def test_branches_that_grow_in_turn_stay_apart(saver: Saver) -> None:
+    """What did not change is what the parent has, not what was stored last: both count their versions alike."""
+    ends = [put(saver, {"x": ["of both"], "y": 0})] * 2
+    for version in range(2, 6):
+        for branch in (0, 1):
+            state = {"x": [f"of branch {branch}"], "y": [branch, version]}
+            same = {"x": 2} if version > 2 else {}
+            ends[branch] = put(saver, state, after=ends[branch], version=version, same=same)
+    assert [values(saver, end) for end in ends] == [
+        {"x": [f"of branch {branch}"], "y": [branch, 5]} for branch in (0, 1)
+    ]
 
 
 def test_a_write_and_the_checkpoint_made_of_it_share_elements(saver: Saver) -> None:
