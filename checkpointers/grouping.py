@@ -62,8 +62,12 @@ class Waiting:
         """Wait until they are settled, and raise what went wrong, if anything did."""
         if not self._heard:
             self._heard = self._unsettled.acquire()
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # else it would keep itself, and with it what was open when it came, until garbage is collected
 
 
 class Groups:

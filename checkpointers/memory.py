@@ -179,15 +179,20 @@ class Memory:
         self._threads: OrderedDict[str, ThreadMemory] = OrderedDict()
         self._bytes = 0
 
-    def hold(self, thread: str) -> Held:
-        """Give the memory of a thread to one writer of this process at a time, in a `with` block."""
+    @contextmanager
+    def hold(self, thread: str) -> Iterator[ThreadMemory]:
+        """Give the memory of a thread to one writer of this process at a time."""
         with self._lock:
             memory = self._threads.get(thread)
             if memory is None:
                 memory = self._threads[thread] = ThreadMemory()
             else:
                 self._threads.move_to_end(thread)
-        return Held(self, thread, memory)
+        with memory.lock:
+            try:
+                yield memory
+            finally:
+                self._weigh(thread, memory)
 
     @contextmanager
     def spare(self, thread: str) -> Iterator[ThreadMemory | None]:
@@ -210,7 +215,7 @@ class Memory:
             raise
         finally:
             if memory is not None:
-                self.weigh(thread, memory)
+                self._weigh(thread, memory)
                 memory.lock.release()
 
     def forget(self, thread: str | None = None) -> None:
@@ -221,9 +226,9 @@ class Memory:
             if thread in (None, name):
                 with memory.lock:
                     memory.forget()
-                    self.weigh(name, memory)
+                    self._weigh(name, memory)
 
-    def weigh(self, thread: str, memory: ThreadMemory) -> None:
+    def _weigh(self, thread: str, memory: ThreadMemory) -> None:
         """Count what a memory weighs now, and let the oldest go when all together weigh too much."""
         with self._lock:
             if self._threads.get(thread) is memory:
@@ -232,25 +237,3 @@ class Memory:
             while len(self._threads) > 1 and (self._bytes > self._budget or len(self._threads) > MAX_THREADS):
                 _, oldest = self._threads.popitem(last=False)
                 self._bytes -= oldest.weight
-
-
-class Held:
-    """The memory of a thread while one writer has it; every write enters this, and a generator would take longer."""
-
-    __slots__ = ("_among", "_memory", "_thread")
-
-    def __init__(self, among: Memory, thread: str, memory: ThreadMemory) -> None:
-        """Belong to a thread's memory among those of a saver."""
-        self._among, self._thread, self._memory = among, thread, memory
-
-    def __enter__(self) -> ThreadMemory:
-        """Wait for it."""
-        self._memory.lock.acquire()
-        return self._memory
-
-    def __exit__(self, *told: object) -> None:
-        """Weigh it and let the next one have it."""
-        try:
-            self._among.weigh(self._thread, self._memory)
-        finally:
-            self._memory.lock.release()

@@ -51,8 +51,13 @@ class Recent:
             return kept.row, kept.found[asked][0]
 
     def keep(self, thread: int, row: Row, asked: Hashable, found: Any, *, size: int) -> None:
-        """Keep what was found, of so many bytes, when this was asked of a thread that has this row."""
+        """Keep what was found, of so many bytes, when this was asked of a thread that has this row.
+
+        What does not fit at all pushes nobody out.
+        """
         with self._lock:
+            if OVERHEAD + size > self._budget:
+                return
             if thread in self._threads and self._threads[thread].row != row:
                 self._drop(thread)
             kept = self._threads.get(thread)

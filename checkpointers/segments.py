@@ -20,6 +20,7 @@ SEAL: Final = 64
 Opener = Callable[[int, bytes], bytes]
 Piece = bytes | memoryview
 _SEALED: Final = 0x7F
+_ROW: Final = 128  # about what a row takes besides its bytes
 _PREFIX: Final = 2
 _SHORT_LIST, _LIST_16, _DICT_16, _LONG_HEAD = 0x90, 0xDC, 0xDE, 4  # of msgpack, after the byte of the tag
 
@@ -138,7 +139,8 @@ class Stack:
     @property
     def weight(self) -> int:
         """Give about how many bytes this takes."""
-        return sum(map(len, self._raw.values())) + sum(map(len, self._segments.values()))
+        rows = (self._raw.values(), self._segments.values())
+        return sum(_ROW + len(row) for some in rows for row in some)
 
     def copy(self) -> Stack:
         """Give another one that has the same rows, as far as they are sound; what is added to it is not added here."""

@@ -7,9 +7,10 @@ is acknowledged before it is stored; one that cannot be stored keeps no other fr
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -93,25 +94,18 @@ def _insert_sql(table: str, columns: tuple[str, ...], replace: bool, shared: boo
     return f"{verb} INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
-class transaction:  # noqa: N801  it stands in a `with`; as a generator it would take longer than some that it holds
-    """Commits what happens inside, or nothing of it."""
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection, kind: str) -> Iterator[sqlite3.Connection]:
+    """Commit what happens inside, or nothing of it.
 
-    __slots__ = ("_connection", "_kind")
-
-    def __init__(self, connection: sqlite3.Connection, kind: str) -> None:
-        """Take the connection, and how soon the lock is needed."""
-        self._connection, self._kind = connection, kind
-
-    def __enter__(self) -> sqlite3.Connection:
-        """Begin."""
-        self._connection.execute(f"BEGIN {self._kind}")
-        return self._connection
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Commit, or undo what was done."""
-        try:
-            if error is None:
-                self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+    A generator is closed when it is dropped: a class would leave the transaction open where an interrupt comes first in
+    its `__exit__`, before it has done anything.
+    """
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

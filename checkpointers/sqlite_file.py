@@ -78,7 +78,7 @@ class SqliteDatabase(Database):
                 self._migrate()
             if self.place != MEMORY:
                 self._idle.append(reader := self._connect())  # every run begins by reading
-                reader.execute("SELECT 1 FROM cp_schema")  # with this, it knows the tables
+                reader.execute("SELECT 1 FROM cp_schema").fetchall()  # with this, it knows the tables
 
     def run(self, operation: Operation[T]) -> T:
         """Answer reads from a reading connection and each write in a transaction of its own."""

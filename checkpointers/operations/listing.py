@@ -64,7 +64,8 @@ class Cursor:
     """Where the next page of a listing starts: below this step of this thread; `others` come after it.
 
     `begun` is what was read together with the thread: how many checkpoints it has, and the first of them. `shelf` has
-    the elements of the last checkpoint that was listed: the next has most of them too.
+    the elements of the last checkpoint that was listed: the next has most of them too. A thread that `moved` since its
+    first page had another number of checkpoints then.
     """
 
     thread: Thread | None
@@ -75,6 +76,7 @@ class Cursor:
     after: tuple[int, int] = (2**62, 0)
     begun: Sequence[Rows] = ()
     shelf: Shelf = field(default_factory=Shelf)
+    moved: bool = False
 
 
 def page(
@@ -116,7 +118,8 @@ def _page(
             counted, rows = at.begun or (yield Together(_beginning(thread.key, query, at, size)))
             _see_all(thread, counted)
         else:
-            at, rows = yield from _further(query, at, size)
+            at, rows = yield from _further(tools, query, at, size)
+            thread = at.thread or thread
         _see_rows(thread, query, rows, first=at.step == _HIGHEST)
         matching = [row for row in rows if _matches(thread, row, query.filter)]
         chosen = matching[:limit]
@@ -131,7 +134,7 @@ def _page(
             step, listed = last[-1][STEP], at.listed + len(found)
             following = replace(at, step=step, listed=listed, begun=(), shelf=shelf)
         else:
-            if whole:
+            if whole and not at.moved:
                 all_there(thread, range(at.listed + len(found)))
             following = yield from _next_thread(tools, query, at)
         if found or following is None:
@@ -151,12 +154,14 @@ def _beginning(key: int, query: Query, cursor: Cursor, size: int) -> tuple[State
     return counted, _below(key, query, cursor, size)
 
 
-def _further(query: Query, cursor: Cursor, size: int) -> Statements[tuple[Cursor, Rows]]:
+def _further(tools: Tools, query: Query, cursor: Cursor, size: int) -> Statements[tuple[Cursor, Rows]]:
     """Read the rows of a later page; the shelf holds only if the thread still stood as it did after that."""
     thread: Any = cursor.thread
     rows, now = yield Together((_below(thread.key, query, cursor, size), select_thread(thread.key)))
-    same = bool(now) and told_by(now[0]) == told_by(thread.row)
-    return (cursor if same else replace(cursor, shelf=Shelf())), rows
+    if now and told_by(now[0]) == told_by(thread.row):
+        return cursor, rows
+    found = open_thread(tools, now[0], thread.name) if now else thread
+    return replace(cursor, thread=found, shelf=Shelf(), moved=True), rows
 
 
 def _see_all(thread: Thread, counted: Rows) -> None:
@@ -279,7 +284,14 @@ def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Curso
         return None
     if cursor.others:
         return replace(
-            cursor, thread=cursor.others[0], step=_HIGHEST, by_id=0, listed=0, others=cursor.others[1:], shelf=Shelf()
+            cursor,
+            thread=cursor.others[0],
+            step=_HIGHEST,
+            by_id=0,
+            listed=0,
+            others=cursor.others[1:],
+            shelf=Shelf(),
+            moved=False,
         )
     rows = yield Statement(
         f"{SELECT_THREAD} WHERE t.updated_at < ? OR (t.updated_at = ? AND t.thread < ?)"

@@ -69,7 +69,8 @@ class Loaded:
 
 def weight_of(record: Record, writes: int) -> int:
     """Give about how much a record weighs, with so many writes on it."""
-    entries = len(record.versions) + sum(map(len, record.seen.values())) + writes
+    entries = len(record.versions) + len(record.trail) + sum(map(len, record.seen.values())) + writes
+    entries += sum(1 + len(base.writes) for base in record.bases.values())
     runs = sum(len(ref) for ref in record.refs.values() if isinstance(ref, list))
     return ENTRY * (entries + runs)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from checkpointers.codec import Ref
@@ -34,6 +35,7 @@ from checkpointers.statements import Statement, Statements
 
 Told = tuple[list[tuple[str, str, Any]], tuple[Any] | None]
 WAY: Final = "way"
+_TOP: Final = attrgetter("top")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Stretch:
     def covers(self, step: int) -> bool:
         """Tell whether it has what is stored at a step, or goes on there."""
         return self.lowest - 1 <= step <= self.top
+
+    def has(self, other: Stretch) -> bool:
+        """Tell whether it has all that another has."""
+        return self.lowest <= other.lowest and other.top <= self.top
 
     def below(self, step: int) -> tuple[Ancestor, ...]:
         """Give those at a step and below it."""
@@ -116,21 +122,24 @@ def ancestors(
     """Make the function that gives checkpoints of a namespace, from a step downwards, and keeps what it reads."""
 
     def page(top: int, limit: int) -> Statements[tuple[Sequence[Ancestor], int]]:
-        at = next((index for index, stretch in enumerate(stretches) if stretch.covers(top)), len(stretches))
-        stretch = stretches[at] if at < len(stretches) else Stretch(top, top + 1)
+        stretch = next((one for one in stretches if one.covers(top)), None) or Stretch(top, top + 1)
         if stretch.lowest > top:
-            stretch = yield from _further(tools, thread, key_of(ns), stretch, limit)
-            stretches[at : at + 1] = [stretch]
+            under = max((one for one in stretches if one.top < stretch.lowest), key=_TOP, default=None)
+            grown = yield from _further(tools, thread, key_of(ns), stretch, under, limit)
+            stretches[:] = [one for one in stretches if one is not stretch and not grown.has(one)] + [grown]
+            stretch = grown
         return stretch.below(top), stretch.lowest
 
     return page
 
 
-def _further(tools: Tools, thread: Thread, ns: bytes, stretch: Stretch, limit: int) -> Statements[Stretch]:
-    """Read the next so many checkpoints below a stretch, with their writes."""
+def _further(
+    tools: Tools, thread: Thread, ns: bytes, stretch: Stretch, under: Stretch | None, limit: int
+) -> Statements[Stretch]:
+    """Read the next so many checkpoints below a stretch, with their writes; down to another, they are one with it."""
     rows = yield Statement(
-        f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND step < ? ORDER BY step DESC LIMIT {limit:d}",
-        (thread.key, ns, stretch.lowest),
+        f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND step < ? AND step > ? ORDER BY step DESC LIMIT {limit:d}",
+        (thread.key, ns, stretch.lowest, under.top if under else 0),
     )
     for row in rows:
         see_asked(thread, row[NS], ns)
@@ -138,5 +147,5 @@ def _further(tools: Tools, thread: Thread, ns: bytes, stretch: Stretch, limit: i
     tasks = (yield from pending_on(tools, thread, rows, (yield writes_on(thread, rows)))) if rows else []
     more = tuple(zip(records, tasks, strict=True))
     size = sum(weight_of(record, sum(len(task.writes) for task in own)) for record, own in more)
-    lowest = records[-1].step if len(rows) == limit else 0
-    return replace(stretch, lowest=lowest, found=stretch.found + more, weight=stretch.weight + size)
+    rest = Stretch(0, records[-1].step) if len(rows) == limit else under or Stretch(0, 0)
+    return Stretch(stretch.top, rest.lowest, stretch.found + more + rest.found, stretch.weight + size + rest.weight)

@@ -132,7 +132,8 @@ def _put(
         answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)
         yield from named_with(tools.names, named, answer)
         if answer == "done":
-            memory.written.setdefault((record.ns, record.id), Written(set()))
+            # What came before it, or was on it when it was put before, was seen by its tally only.
+            memory.written.setdefault((record.ns, record.id), Written(None if tally or before.step else set()))
             memory.remember(record)
             return Stored(record.step, beside)
         memory.forget()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import multiprocessing as mp
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +18,14 @@ import pytest
 from langgraph.graph import StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from checkpointers import HeadMovedError, Saver, open_saver
+from checkpointers import HeadMovedError, Saver, SqliteSaver, open_saver
 from checkpointers.grouping import Groups, Waiting
 from checkpointers.memory import WRITTEN_KEPT
 from checkpointers.operations.common import Place
 from checkpointers.operations.rows import NewWrites
 from checkpointers.session import RUN
 from checkpointers.testing import FaultyDatabase
-from tests.checkpointers.graphs import State, config, loop
+from tests.checkpointers.graphs import State, config, loop, of_a_run
 from tests.checkpointers.test_storage import put, values
 from tests.conftest import reopen
 
@@ -199,6 +202,50 @@ def test_a_superstep_of_one_task_is_one_commit(saver: Saver, monkeypatch: pytest
     before = _stamp(saver)
     app.invoke({"until": 60}, config(), durability="sync")
     assert (_stamp(saver) - before) / 51 < 1.7
+
+
+@pytest.mark.parametrize("offset", range(5))
+def test_an_interrupt_anywhere_leaves_nothing_held(tmp_path: Path, offset: int) -> None:
+    """Whichever function it comes first in, of a write or of a read: others write, and so does who was interrupted."""
+    with SqliteSaver.open(tmp_path / "x.db", timeout=5) as saver, SqliteSaver.open(tmp_path / "x.db") as another:
+        place, reached = put(saver, {"x": 0}), 0
+        for call in (
+            lambda: put(saver, {"x": 1}, after=config("other", checkpoint_ns=""), version=2),
+            lambda: saver.put_writes(place, [("x", 1)], "task"),
+            lambda: saver.get_tuple(of_a_run()),
+        ):
+            for at in range(offset, 10_000, 5):
+                if not _interrupted(call, at):
+                    break
+                reached += 1
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(put, saver, {"x": at}, after=config("other", checkpoint_ns="")).result(60)
+                    pool.submit(saver.put_writes, place, [("x", at)], f"task {at}").result(60)
+                put(another, {"x": at}, after=config("of another", checkpoint_ns=""))
+                assert values(saver, place) == {"x": 0}
+        assert reached > 60
+
+
+def _interrupted(call: Callable[[], Any], at: int) -> bool:
+    """Interrupt a call in the so-manieth function that it enters; tell whether it got that far."""
+    entered = 0
+
+    def interrupt_there(frame: Any, event: str, _argument: Any) -> None:
+        nonlocal entered
+        # A generator is entered again where it stands; to raise there leaves out its own handlers, as no interrupt does.
+        entered += event == "call" and not frame.f_code.co_flags & inspect.CO_GENERATOR
+        if entered > at:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    sys.settrace(interrupt_there)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return entered > at
 
 
 def test_a_slow_commit_is_no_wait_in_vain() -> None:

@@ -430,6 +430,16 @@ def test_a_listing_of_a_channel_that_became_small(url: str) -> None:
         assert found == (states * 3)[::-1]
 
 
+def test_a_listing_goes_on_while_others_remove_what_it_listed(url: str) -> None:
+    """It began when the thread had more: that is no damage."""
+    with reopen(url) as saver, reopen(url) as other:
+        loop(saver).invoke({"until": 30, "n": 0}, config())
+        listing = saver.list({"configurable": {"thread_id": "t"}})
+        newest = [next(listing) for _ in range(3)]
+        other.retain(Keep(last=9))
+        assert [*newest, *listing][:9] == list(other.list({"configurable": {"thread_id": "t"}}))
+
+
 def test_a_listing_holds_one_state_and_not_all(tmp_path: Path) -> None:
     """What older checkpoints do not have is let go."""
     with SqliteSaver.open(tmp_path / "x.db") as saver:
@@ -485,6 +495,9 @@ def test_the_oldest_go_first() -> None:
     recent.keep(2, ("another row", 2), "something else", "new", size=100)
     assert recent.of(2, "asked") is None
     recent.keep(9, ("row", 9), "asked", "too much", size=20_000)
+    assert recent.of(9, "asked") is None
+    assert recent.of(2, "something else") == (("another row", 2), "new")
+    recent.forget()
     assert not recent._threads
     assert not recent._bytes
     for asked in ("asked", "else", "asked", "else"):

@@ -6,6 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.memory import InMemorySaver
 
 from checkpointers import Keep, Saver
 from checkpointers.errors import CheckpointerError
@@ -83,6 +86,67 @@ def test_the_way_goes_on_below_what_was_read(url: str) -> None:
             step = saver.get_tuple(place).metadata["step"]
             found = saver.get_delta_channel_history(config=place, channels=["other"])["other"]
             assert [value for _, _, value in found["writes"]] == [[n] for n in range(step)]
+
+
+def test_the_way_is_read_once_from_the_oldest_too(url: str) -> None:
+    """What was read joins: nothing is read over and over, and what is kept does not grow with each question."""
+    with reopen(url) as saver:
+        loop(saver, DeltaState).invoke({"until": 300, "n": 0}, config())
+        each = places(saver)[::-1]
+    read = 0
+    with reopen(url) as saver:
+        for place in each:
+            told(saver, place)
+        for kept in saver._recent._threads.values():
+            for (name, *_), ((_, found), _size) in kept.found.items():
+                if name == "way":
+                    (stretch,) = found[0]
+                    read = len(stretch.found)
+    assert read == len(each) - 1
+
+
+@pytest.mark.parametrize("others", [0, 70])
+@pytest.mark.parametrize("who", ["the same", "another"])
+def test_what_was_written_before_its_checkpoint_is_told(url: str, who: str, others: int) -> None:
+    """Whoever wrote it, and however much was written meanwhile on checkpoints that are not stored."""
+    first, second, third = (str(uuid6()) for _ in range(3))
+    with reopen(url) as saver, reopen(url) as another:
+        for of in (saver, InMemorySaver()):
+            stored(of, first, None, {"log": "1"})
+            (another if of is saver and who == "another" else of).put_writes(at(second), [("log", ["early"])], "task")
+            for number in range(others):
+                of.put_writes(at(f"nothing {number}"), [("other", [number])], f"task {number}")
+            stored(of, str(uuid6()), None, {"log": "1"}, ns="sub")
+            stored(of, second, first, {"log": "2"})
+            stored(of, third, second, {"log": "2", "n": "1"}, new={"n": "1"})
+            found = of.get_delta_channel_history(config=at(third), channels=["log"])["log"]["writes"]
+            assert [value for _, _, value in found] == [["early"]]
+
+
+def test_what_was_written_on_a_checkpoint_that_is_put_again_is_told(url: str) -> None:
+    """By the same saver and by another, who did not see it written."""
+    for again in (False, True):
+        first, second = str(uuid6()), str(uuid6())
+        with reopen(url) as saver, reopen(url) as another:
+            stored(saver, first, None, {"log": "1"})
+            saver.put_writes(at(first), [("log", ["on it"])], "task")
+            of = another if again else saver
+            stored(of, first, None, {"log": "1"})
+            stored(of, second, first, {"log": "1", "n": "1"}, new={"n": "1"})
+            found = of.get_delta_channel_history(config=at(second), channels=["log"])["log"]["writes"]
+            assert [value for _, _, value in found] == [["on it"]]
+            saver.delete_thread("t")
+
+
+def at(id_: str | None, ns: str = "") -> dict[str, Any]:
+    return config(checkpoint_ns=ns, **({"checkpoint_id": id_} if id_ else {}))
+
+
+def stored(
+    saver: Any, id_: str, parent: str | None, versions: dict[str, str], *, new: Any = None, ns: str = ""
+) -> None:
+    checkpoint = empty_checkpoint() | {"id": id_, "channel_versions": versions}
+    saver.put(at(parent, ns), checkpoint, {"source": "loop", "step": 1, "parents": {}}, new or versions)
 
 
 def test_it_is_read_anew_when_the_thread_has_changed(url: str) -> None:
