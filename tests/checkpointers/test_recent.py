@@ -440,6 +440,17 @@ def test_a_listing_goes_on_while_others_remove_what_it_listed(url: str) -> None:
         assert [*newest, *listing][:9] == list(other.list({"configurable": {"thread_id": "t"}}))
 
 
+def test_a_listing_goes_on_while_others_add_to_what_it_listed(url: str) -> None:
+    """What it gives is all that there was when it began."""
+    with reopen(url) as saver, reopen(url) as other:
+        loop(saver).invoke({"until": 30, "n": 0}, config())
+        before = list(saver.list({"configurable": {"thread_id": "t"}}))
+        listing = saver.list({"configurable": {"thread_id": "t"}})
+        newest = [next(listing) for _ in range(3)]
+        loop(other).invoke({"until": 40}, config())
+        assert [*newest, *listing] == before
+
+
 def test_a_listing_holds_one_state_and_not_all(tmp_path: Path) -> None:
     """What older checkpoints do not have is let go."""
     with SqliteSaver.open(tmp_path / "x.db") as saver:
