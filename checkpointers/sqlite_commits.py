@@ -101,8 +101,8 @@ def transaction(connection: sqlite3.Connection, kind: str) -> Iterator[sqlite3.C
     A generator is closed when it is dropped: a class would leave the transaction open where an interrupt comes first in
     its `__exit__`, before it has done anything.
     """
-    connection.execute(f"BEGIN {kind}")
     try:
+        connection.execute(f"BEGIN {kind}")
         yield connection
         connection.execute("COMMIT")
     except BaseException:
