@@ -95,9 +95,9 @@ class Groups:
 
     def worth_waiting(self, waiting: Waiting) -> bool:
         """Tell whether a checkpoint is likely to follow at once; special writes are never kept waiting."""
-        for channel in waiting.habit[1]:
-            if channel in SPECIAL_INDEX or channel in self._delta:
-                return False
+        channels = waiting.habit[1]
+        if not waiting.new.of_run or any(channel in SPECIAL_INDEX or channel in self._delta for channel in channels):
+            return False
         with self._lock:
             found = self._habits.get(waiting.habit)
             if found is None or not found.sits_out:

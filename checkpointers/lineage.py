@@ -83,8 +83,8 @@ def delta_history(
 ) -> Statements[dict[str, Base]]:
     """Follow each channel to its start, over only those ancestors that may have something for it.
 
-    `page` gives checkpoints of the namespace at and below a step, with their writes, some so many if it has to read
-    them; and down to which step they are all that there are, 0 for all.
+    `page` gives checkpoints of the namespace at and below a step, with their writes, and down to which step they are
+    all that there are, 0 for all; so many at a time are read of those that are not known.
     """
     walk = _Walk(channels)
     walk.start(target)

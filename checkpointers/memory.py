@@ -123,13 +123,13 @@ class ThreadMemory:
 
     def remember(self, record: Record) -> None:
         """Keep the record last stored in a namespace, as the likely parent of the next."""
-        gone = [self.records.pop(record.ns, record)]
+        before = self.records.pop(record.ns, None)
         self.records[record.ns] = record
+        if before is not None and before.id != record.id:
+            self.written.pop((before.ns, before.id), None)
         if len(self.records) > NAMESPACES_KEPT:
-            gone.append(self.records.pop(next(iter(self.records))))
-        for other in gone:
-            if other.id != record.id or other.ns != record.ns:
-                self.written.pop((other.ns, other.id), None)
+            oldest = self.records.pop(next(iter(self.records)))
+            self.written.pop((oldest.ns, oldest.id), None)
         if len(self.written) > WRITTEN_KEPT:  # some came after all that was made of their checkpoints
             stand = {(ns, one.id) for ns, one in self.records.items()}
             self.written = {slot: known for slot, known in self.written.items() if slot in stand}

@@ -89,13 +89,13 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Read the checkpoint that a config names, or the one that its thread stands at."""
         place = place_of(config)
         session.writer(self._slot(place.thread), config)
-        found = self._get(place, goes_on=session.is_of_run(config))
+        found = self._get(place, config)
         self._saw(place, found, config)
         return tuple_of(found, config if place.id else None) if found else None
 
-    def _get(self, place: Place, *, goes_on: bool) -> read.Loaded | None:
+    def _get(self, place: Place, config: RunnableConfig) -> read.Loaded | None:
         """Read a checkpoint; a run that loads where its thread stands goes on from there: what is stored is learned."""
-        if place.id or not goes_on:
+        if place.id or not session.is_of_run(config):
             return self._read(lambda: read.get(self._tools(), place))
         with self._memory.spare(place.thread) as memory:
             return self._read(lambda: read.get(self._tools(), place, memory))
@@ -192,22 +192,23 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store what a task wrote on a checkpoint, in one commit, with its checkpoint if that follows at once."""
-        self._put_writes(self._new_writes(config, writes, task_id, task_path), of_run=session.is_of_run(config))
+        self._put_writes(self._new_writes(config, writes, task_id, task_path))
 
     def _new_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> rows.NewWrites:
         place = place_of(config)
         token, lines = self._token(place.thread, config), session.lines_of(config)
+        new = rows.NewWrites(place, writes, task, path, token, of_run=session.is_of_run(config))
         if token is not None or lines is None or place.ns != ROOT or self.on_conflict == "fork":
-            return rows.NewWrites(place, writes, task, path, token)
+            return new
         slot = self._slot(place.thread)
-        return rows.NewWrites(place, writes, task, path, token, lambda: lines.of(slot, place.id) == "head")
+        return new._replace(at_head=lambda: lines.of(slot, place.id) == "head")
 
-    def _put_writes(self, new: rows.NewWrites, *, of_run: bool) -> None:
+    def _put_writes(self, new: rows.NewWrites) -> None:
         waiting = Waiting(new)
         self._groups.join(waiting)
-        if of_run and self._groups.worth_waiting(waiting):  # who writes from outside puts no checkpoint meanwhile
+        if self._groups.worth_waiting(waiting):
             self._groups.learn(waiting, joined=waiting.was_taken(WINDOW_SECONDS))
         if not waiting.taken:
             with self._memory.hold(new.place.thread) as memory:
@@ -256,8 +257,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Async `get_tuple`."""
         place = place_of(config)
         session.writer(self._slot(place.thread), config)
-        goes_on = session.is_of_run(config)
-        found = await self.database.elsewhere(lambda: self._get(place, goes_on=goes_on))
+        found = await self.database.elsewhere(lambda: self._get(place, config))
         self._saw(place, found, config)
         return tuple_of(found, config if place.id else None) if found else None
 
@@ -296,8 +296,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
     ) -> None:
         """Async `put_writes`."""
         new = self._new_writes(config, writes, task_id, task_path)
-        of_run = session.is_of_run(config)
-        await self.database.elsewhere(lambda: self._put_writes(new, of_run=of_run))
+        await self.database.elsewhere(lambda: self._put_writes(new))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]

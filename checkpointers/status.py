@@ -16,8 +16,6 @@ PENDING: Final = 1
 BESIDE: Final = 2
 _BRANCH: Final = "branch:to:"
 _JOIN: Final = "join:"
-_START: Final = "__start__"
-_STARTS: Final = (_BRANCH, _JOIN, _START)
 _PAIR: Final = 2
 
 
@@ -40,15 +38,15 @@ def _due(checkpoint: Mapping[str, Any]) -> bool:
     if values.get("__pregel_tasks"):
         return True
     versions, seen = checkpoint.get("channel_versions") or {}, checkpoint.get("versions_seen") or {}
-    for channel, value in values.items():
-        if channel.startswith(_STARTS) and _triggers(channel, value) and _unseen(channel, versions, seen):
-            return True
-    for node, read in seen.items():
-        if not node.startswith("__"):
-            for channel, version in read.items():
-                if channel in values and not channel.startswith(_JOIN) and _newer(versions.get(channel), version):
-                    return True
-    return False
+    return any(_triggers(channel, value) and _unseen(channel, versions, seen) for channel, value in values.items()) or (
+        any(
+            channel in values and _newer(versions.get(channel), version)
+            for node, read in seen.items()
+            if not node.startswith("__")
+            for channel, version in read.items()
+            if not channel.startswith(_JOIN)
+        )
+    )
 
 
 def _triggers(channel: str, value: Any) -> bool:
@@ -57,7 +55,7 @@ def _triggers(channel: str, value: Any) -> bool:
         # A deferred join keeps, beside who has arrived, whether the others have finished.
         arrived, finished = value if isinstance(value, tuple | list) and len(value) == _PAIR else (value, True)
         return bool(finished) and isinstance(arrived, set | frozenset | list) and set(awaited) <= set(arrived)
-    return channel.startswith(_BRANCH) or channel == _START
+    return channel.startswith(_BRANCH) or channel == "__start__"
 
 
 def _unseen(channel: str, versions: Mapping[str, Any], seen: Mapping[str, Mapping[str, Any]]) -> bool:

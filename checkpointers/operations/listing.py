@@ -283,16 +283,7 @@ def _next_thread(tools: Tools, query: Query, cursor: Cursor) -> Statements[Curso
     if query.place is not None:
         return None
     if cursor.others:
-        return replace(
-            cursor,
-            thread=cursor.others[0],
-            step=_HIGHEST,
-            by_id=0,
-            listed=0,
-            others=cursor.others[1:],
-            shelf=Shelf(),
-            moved=False,
-        )
+        return Cursor(cursor.others[0], _HIGHEST, by_id=0, others=cursor.others[1:], after=cursor.after)
     rows = yield Statement(
         f"{SELECT_THREAD} WHERE t.updated_at < ? OR (t.updated_at = ? AND t.thread < ?)"
         f" ORDER BY t.updated_at DESC, t.thread DESC LIMIT {THREADS:d}",

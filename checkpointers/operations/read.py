@@ -37,7 +37,6 @@ from checkpointers.statements import Many, Row, Rows, Statements, Together
 
 T = TypeVar("T")
 ENTRY: Final = 128  # about what an entry of a dict takes
-Told = tuple[list[tuple[str, str, Any]], tuple[Any] | None]
 
 
 @dataclass(frozen=True, slots=True)

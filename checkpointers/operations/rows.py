@@ -21,7 +21,10 @@ COUNT_WRITES: Final = "UPDATE cp_checkpoints SET tally = tally + ? WHERE thread 
 
 
 class NewWrites(NamedTuple):
-    """The arguments of a `put_writes`; `at_head` tells, when asked, whether their run believes to stand there."""
+    """The arguments of a `put_writes`; `at_head` tells, when asked, whether their run believes to stand there.
+
+    Those that are not `of_run` come from outside: who stores them puts the checkpoint made of them only afterwards.
+    """
 
     place: Place
     writes: Sequence[tuple[str, Any]]
@@ -29,6 +32,7 @@ class NewWrites(NamedTuple):
     path: str
     token: bytes | None = None
     at_head: Callable[[], bool] | None = None
+    of_run: bool = False
 
 
 @dataclass(slots=True)

@@ -126,7 +126,7 @@ def ancestors(
         if stretch.lowest > top:
             under = max((one for one in stretches if one.top < stretch.lowest), key=_TOP, default=None)
             grown = yield from _further(tools, thread, key_of(ns), stretch, under, limit)
-            stretches[:] = [one for one in stretches if one is not stretch and not grown.has(one)] + [grown]
+            stretches[:] = [one for one in stretches if not grown.has(one)] + [grown]
             stretch = grown
         return stretch.below(top), stretch.lowest
 

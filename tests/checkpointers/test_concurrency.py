@@ -262,7 +262,7 @@ def test_a_slow_commit_is_no_wait_in_vain() -> None:
 
 def test_a_few_waits_in_vain_do_not_end_waiting() -> None:
     """A node is given up when most of its waits are in vain, and tried again later and later, until one is not."""
-    groups, waiting = Groups(), Waiting(NewWrites(Place("t", "", "c"), [("x", 1)], "task", ""))
+    groups, waiting = Groups(), Waiting(NewWrites(Place("t", "", "c"), [("x", 1)], "task", "", of_run=True))
 
     def turns(outcomes: str) -> str:
         told = ""

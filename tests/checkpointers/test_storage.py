@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,8 @@ def put(
         "channel_versions": versions, "versions_seen": {}, "updated_channels": None,
     }  # fmt: skip
     place = after or config(checkpoint_ns="")
-    return saver.put(
-        place, checkpoint, {"source": "loop", "step": version, "parents": {}}, _without(versions, same or ())
-    )
-
-
-def _without(versions: dict[str, int], same: Collection[str]) -> dict[str, int]:
-    return {channel: version for channel, version in versions.items() if channel not in same}
+    new = {channel: version for channel in versions if channel not in (same or ())}
+    return saver.put(place, checkpoint, {"source": "loop", "step": version, "parents": {}}, new)
 
 
 def rows(saver: Saver, channel: str) -> tuple[int, int]:
