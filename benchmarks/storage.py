@@ -7,6 +7,7 @@ against the official saver on the same database in the same run.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -102,6 +103,7 @@ def measure_thread(case: dict[str, Any], folder: Path, url: str) -> dict[str, An
     n, out = case["n"] + (case["n"] // 20 if case["schema"] == "delta" else 0), {}
     with opened(case["saver"], folder, url) as saver:
         app = graph(schema, saver)
+        gc.collect()
         marks, start = [], time.perf_counter()
         steps = app.stream(first_input(n), config, durability="sync" if saver else None, stream_mode="updates")
         marks.extend(time.perf_counter() for _ in steps)
@@ -119,9 +121,8 @@ def measure_thread(case: dict[str, Any], folder: Path, url: str) -> dict[str, An
         out["filter_first_s"], out["filter_s"] = _timed(lambda: list(saver.list(config, filter={"step": 7})), 3)
     with opened(case["saver"], folder, url) as saver:
         app = graph(schema, saver)
-        start = time.perf_counter()
-        app.invoke({"until": n + 1, "turn": n}, config, durability="sync")
-        out["go_on_s"] = (time.perf_counter() - start) / 4
+        span, _ = _timed(lambda: app.invoke({"until": n + 1, "turn": n}, config, durability="sync"))
+        out["go_on_s"] = span / 4
     return out
 
 
@@ -137,6 +138,7 @@ def measure_many(case: dict[str, Any], folder: Path, url: str) -> dict[str, Any]
             app.invoke(first_input(2), config, durability="sync" if saver else None)
 
         one(-1)
+        gc.collect()
         start = time.perf_counter()
         with ThreadPoolExecutor(case["workers"]) as pool:
             list(pool.map(one, range(case["threads"])))
@@ -147,8 +149,9 @@ def measure_many(case: dict[str, Any], folder: Path, url: str) -> dict[str, Any]
 
 
 def _timed(call: Any, times: int = 0) -> tuple[float, float]:
-    """Time a call that nobody made before, and the same again, the median of some."""
+    """Time a call that nobody made before, and the same again, the median of some; what was before leaves no garbage."""
     spans = []
+    gc.collect()
     for _ in range(1 + times):
         start = time.perf_counter()
         call()

@@ -121,7 +121,9 @@ class Codec:
         print_ = pack(value)
         if hasattr(value, "__pydantic_fields__"):
             return Parts(ATOM, _Singles([value]), Prints(rest=(print_,)), len(print_))
-        return Parts(WHOLE, [value], Prints(rest=(b"w" + print_,)), len(print_))
+        # Of all that is packed alike, only these two come back as what they were.
+        form = b"b" if type(value) is bytearray else b"w"
+        return Parts(WHOLE, [value], Prints(rest=(form + print_,)), len(print_))
 
     def payload(self, channel: str, value: Any) -> bytes:
         """Serialize; the first byte names the serializer's type tag."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from itertools import chain, repeat
-from operator import attrgetter, eq
+from operator import add, attrgetter, eq
 from typing import Any, Final
 
 import ormsgpack
@@ -39,6 +40,9 @@ _HALF: Final = 2**63
 _MAX_DEPTH: Final = 300
 GROUP: Final = 128
 HANDFUL: Final = 16
+# Before the name of a class stands what no plain data looks like: the byte that msgpack never uses, or an extension.
+_NEVER: Final = b"\xc1"
+_MARK: Final = ormsgpack.Ext(0, b"")
 # What lists of so many items begin with.
 _HEADS: Final = {size: ormsgpack.packb([None] * size)[:-size] for size in (GROUP, HANDFUL)}
 _FIELDS: Final = attrgetter("__dict__")
@@ -132,58 +136,60 @@ class Packer:
         return prints
 
     def _all(self, items: list[Any]) -> list[bytes]:
-        named = {kind: _prefix_of(kind) for kind in set(map(type, items))}
-        packb, expose = ormsgpack.packb, self._expose
-        try:
-            if not any(named.values()):
-                return list(map(packb, items, repeat(expose), repeat(_OPTIONS)))
-            return [
-                prefix + packb(item.__dict__, expose, _OPTIONS)
-                if (prefix := named[type(item)]) and not item.__pydantic_extra__
-                else self.one(item)
-                for item in items
-            ]
-        except TypeError:
-            return [self.one(item) for item in items]
+        kinds = list(map(type, items))
+        return self._prints(items, kinds, self._packs(_inside(items, objects=_are_objects(set(kinds)))))
 
     def _group(self, items: list[Any], last: Group | None) -> Group:
         """Look at many items at once: they are the last group if nothing of it changed."""
         kinds = list(map(type, items))
         if last is not None and last.kinds == kinds:
-            packed = self._together(items, objects=last.objects)
+            packed = self._together(_inside(items, objects=last.objects))
             if packed is not None and packed == last.packed:
                 return last
         objects = _are_objects(set(kinds))
-        prints = self._all(items)
-        packed = None if objects is None else _joined(kinds, prints)
-        return Group(kinds, objects, packed, prints, sum(map(len, prints)))
+        packs = self._packs(_inside(items, objects=objects))
+        prints = self._prints(items, kinds, packs)
+        together = b"".join((_HEADS[len(items)], *packs)) if packs else None  # msgpack is put in a row
+        return Group(kinds, objects, together, prints, sum(map(len, prints)))
 
-    def _together(self, items: list[Any], *, objects: bool | None) -> bytes | None:
-        if objects is None or (objects and any(map(_EXTRAS, items))):
+    def _prints(self, items: list[Any], kinds: list[type], packs: list[bytes] | None) -> list[bytes]:
+        if packs is None:
+            return [self.one(item) for item in items]
+        named = {kind: _prefix_of(kind) for kind in set(kinds)}
+        return list(map(add, map(named.__getitem__, kinds), packs)) if any(named.values()) else packs
+
+    def _packs(self, inside: list[Any] | None) -> list[bytes] | None:
+        """Pack what is in each item."""
+        if inside is None:
             return None
-        try:
-            return ormsgpack.packb(list(map(_FIELDS, items)) if objects else items, self._expose, _OPTIONS)
-        except TypeError:
-            return None
+        with suppress(TypeError):
+            return list(map(ormsgpack.packb, inside, repeat(self._expose), repeat(_OPTIONS)))
+        return None
+
+    def _together(self, inside: list[Any] | None) -> bytes | None:
+        """Pack what is in all items, as one list."""
+        with suppress(TypeError):
+            return None if inside is None else ormsgpack.packb(inside, self._expose, _OPTIONS)
+        return None
 
     def _expose(self, value: Any) -> Any:
         """Turn what msgpack does not know into what it does."""
         kind = type(value)
-        return [f"{kind.__module__}.{kind.__qualname__}", *(_parts_of(value) or self._dump(value))]
+        return [_MARK, kind.__module__, kind.__qualname__, *(_parts_of(value) or self._dump(value))]
 
 
 @lru_cache(maxsize=1_024)
 def _prefix_of(kind: type) -> bytes:
     """Give what stands for the class of a pydantic object before its fields; nothing for any other."""
-    return f"{kind.__module__}.{kind.__qualname__}:".encode() if hasattr(kind, "__pydantic_fields__") else b""
+    named = (kind.__module__, kind.__qualname__)
+    return _NEVER + ormsgpack.packb(named) if hasattr(kind, "__pydantic_fields__") else b""
 
 
-def _joined(kinds: list[type], prints: list[bytes]) -> bytes:
-    """Give what the items of a group look like together, from each one's fingerprint: msgpack is put in a row."""
-    head, skipped = _HEADS[len(kinds)], {kind: len(_prefix_of(kind)) for kind in set(kinds)}
-    if not any(skipped.values()):
-        return b"".join((head, *prints))
-    return b"".join((head, *(print_[skipped[kind] :] for kind, print_ in zip(kinds, prints, strict=True))))
+def _inside(items: list[Any], *, objects: bool | None) -> list[Any] | None:
+    """Give what of each item is packed, which of objects are their fields; None where one needs a look by itself."""
+    if not objects:
+        return items if objects is False else None
+    return None if any(map(_EXTRAS, items)) else list(map(_FIELDS, items))
 
 
 def _are_objects(kinds: set[type]) -> bool | None:

@@ -35,7 +35,7 @@ from checkpointers.operations.common import (
     writes_of,
 )
 from checkpointers.operations.ledger import ALL_EFFECTS, entry_of
-from checkpointers.operations.names import SELECT_NAMES, name_is_sound
+from checkpointers.operations.names import ALL_NAMES, name_is_sound
 from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.storing import recipes_of, resolved
 from checkpointers.records import Record, TaskWrites
@@ -118,7 +118,7 @@ def _in_line(key: Any) -> tuple[bool, Any]:
 def names(tools: Tools) -> Statements[list[Finding]]:
     """Check the names that all threads share, and learn those that are sound."""
     findings = []
-    for row in (yield Statement(SELECT_NAMES)):
+    for row in (yield ALL_NAMES):
         if name_is_sound(row):
             tools.names.learn([(row[0], decoded(row[1]))])
         else:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from checkpointers.codec import Codec, unpacked_dict
 from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError
 from checkpointers.keys import key_of, text_of, thread_key, thread_number
-from checkpointers.operations.names import learn_names
+from checkpointers.operations.names import ALL_NAMES, learn_names, take_names
 from checkpointers.recent import Recent
 from checkpointers.records import Names, Record, TaskWrites, unpack_record, unpack_writes
 from checkpointers.sealing import checkpoint_place, metadata_place, write_place
@@ -294,7 +294,8 @@ def _said(key: Any) -> str:
 def find_checkpoint(tools: Tools, place: Place) -> Statements[tuple[Thread | None, Row | None]]:
     """Find a thread, and the checkpoint of it that a place names or at which its namespace stands, asked for at once.
 
-    A thread that is written meanwhile may stand elsewhere by then: its checkpoint is asked for again.
+    A thread that is written meanwhile may stand elsewhere by then: its checkpoint is asked for again. Who knows no
+    name yet asks for those, too: nothing can be told without.
     """
     key = tools.key(place.thread)
     if place.ns != ROOT and not place.id:
@@ -302,7 +303,9 @@ def find_checkpoint(tools: Tools, place: Place) -> Statements[tuple[Thread | Non
         return thread, (yield from checkpoint_row(thread, place)) if thread is not None else None
     what, by = ("id = ?", key_of(place.id)) if place.id else (f"step = {HEAD}", key)
     asked = Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND {what}", (key, key_of(place.ns), by))
-    found, rows = yield Together((select_thread(key), asked))
+    found, rows, *named = yield Together((select_thread(key), asked, *([] if tools.names.texts else [ALL_NAMES])))
+    for names in named:
+        take_names(tools.names, names)
     thread = open_thread(tools, found[0], place.thread) if found else (yield from find_thread(tools, place.thread))
     if thread is None:
         return None, None

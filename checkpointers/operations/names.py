@@ -9,10 +9,10 @@ from checkpointers.errors import DAMAGE, IntegrityError
 from checkpointers.keys import decoded, digest, encoded
 from checkpointers.records import Names
 from checkpointers.sealing import name_seal
-from checkpointers.statements import Insert, Row, Statement, Statements
+from checkpointers.statements import Insert, Row, Rows, Statement, Statements
 
 NAME_COLUMNS: Final = ("name_key", "name", "digest", "seal")
-SELECT_NAMES: Final = f"SELECT {', '.join(NAME_COLUMNS)} FROM cp_names"
+ALL_NAMES: Final = Statement(f"SELECT {', '.join(NAME_COLUMNS)} FROM cp_names")
 
 
 def naming(names: Names, texts: Iterable[str]) -> Statements[list[tuple[int, str]]]:
@@ -43,7 +43,11 @@ def named_with(names: Names, named: Sequence[tuple[int, str]], answer: str) -> S
 
 def learn_names(names: Names) -> Statements[None]:
     """Learn all names that are stored."""
-    rows = yield Statement(SELECT_NAMES)
+    take_names(names, (yield ALL_NAMES))
+
+
+def take_names(names: Names, rows: Rows) -> None:
+    """Learn the names in these rows, which are all that are stored."""
     sound = [row for row in rows if name_is_sound(row)]
     names.learn((row[0], decoded(row[1])) for row in sound)
     names.spoilt = {row[0]: row[2] for row in rows if row not in sound}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -16,11 +17,13 @@ from langgraph.checkpoint.base.id import uuid6
 from pydantic import BaseModel
 
 from checkpointers import PostgresSaver, Saver, SqliteSaver
-from checkpointers.fingerprint import GROUP, HANDFUL, Packer
+from checkpointers.fingerprint import GROUP, HANDFUL, Packer, vars_of
 from checkpointers.postgres_server import PostgresDatabase
 from checkpointers.statements import Together
+from checkpointers.strict import StrictSerializer
 from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import DeltaState, State, config, loop, of_a_run
+from tests.checkpointers.wild import difference
 from tests.conftest import reopen
 
 
@@ -69,6 +72,9 @@ def listening(saver: Saver, asked: list[Any]) -> Iterator[None]:
         saver.database = inner
 
 
+dumped = StrictSerializer().dumps_typed
+
+
 def test_unchanged_elements_are_stored_once(saver: Saver) -> None:
     """A list that grows by one stores one element each time; a static channel is stored once."""
     place = None
@@ -100,6 +106,34 @@ def test_a_write_and_the_checkpoint_made_of_it_share_elements(saver: Saver) -> N
     put(saver, {"log": [fact], "messages": [message]}, after=start, version=2)
     assert rows(saver, "log")[0] == 1
     assert rows(saver, "messages")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ([["builtins.tuple", [1, 2]]], [(1, 2)]),
+        ([["builtins", "tuple", [1, 2]]], [(1, 2)]),
+        ([["uuid.UUID", *dumped(UUID(int=1))]], [UUID(int=1)]),
+        ([["uuid", "UUID", *dumped(UUID(int=1))]], [UUID(int=1)]),
+        ([["langchain_core.messages.ai.AIMessage", *vars_of(AIMessage("x"))]], [(AIMessage("x"),)]),
+        ([AIMessage("x")], [*b"angchain_core.messages.ai.AIMessage:", AIMessage("x").__dict__]),
+        ([AIMessage("x")], [*b"langchain_core.messages.ai.AIMessage:", AIMessage("x").__dict__]),
+        ([0] * 40 + [AIMessage("x")], [0] * 40 + [["langchain_core.messages.ai", "AIMessage"], AIMessage("x").__dict__]),
+        ({"a": "x" * 60}, [100, {"a": "x" * 60}]),
+        (["x" * 60, 1], [108, "x" * 60, 1]),
+        (b"x" * 60, bytearray(b"x" * 60)),
+        (UUID(int=1), ["uuid.UUID", *dumped(UUID(int=1))]),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_another_value_is_stored_apart(saver: Saver, first: Any, then: Any) -> None:
+    """No plain data, which whoever fills a list may choose, is taken for an object, nor an object for plain data."""
+    for one, other in ((first, then), (then, first)):
+        saver.delete_thread("t")
+        start = put(saver, {"x": one, "list": [one, "x" * 60]})
+        put(saver, {"x": other, "list": [other, "x" * 60]}, after=start, version=2)
+        serde = saver.serde
+        assert difference(values(saver)["x"], serde.loads_typed(serde.dumps_typed(other))) is None
+        assert difference(values(saver)["list"], serde.loads_typed(serde.dumps_typed([other, "x" * 60]))) is None
 
 
 def test_a_message_changed_in_place_is_noticed(saver: Saver) -> None:
