@@ -30,7 +30,7 @@ class _Waiting:
 class Commits:
     """The appends that wait for the one connection that writes."""
 
-    def __init__(self, lock: AbstractContextManager[object], writer: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, lock: AbstractContextManager[object], writer: Callable[[], Connection]) -> None:
         """Write with a connection that only the holder of a lock uses."""
         self._lock, self._writer = lock, writer
         self._queue: deque[_Waiting] = deque()
@@ -94,18 +94,29 @@ def _insert_sql(table: str, columns: tuple[str, ...], replace: bool, shared: boo
     return f"{verb} INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
+class Connection(sqlite3.Connection):
+    """A connection that knows who began a transaction last: an earlier one that was cut short is not theirs to end."""
+
+    turn: object = None
+
+
 @contextlib.contextmanager
-def transaction(connection: sqlite3.Connection, kind: str) -> Iterator[sqlite3.Connection]:
-    """Commit what happens inside, or nothing of it.
+def transaction(connection: Connection, kind: str) -> Iterator[Connection]:
+    """Commit what happens inside, or nothing of it; and first end what another one left behind.
 
     A generator is closed when it is dropped: a class would leave the transaction open where an interrupt comes first in
-    its `__exit__`, before it has done anything.
+    its `__exit__`, before it has done anything. Where one comes while a generator is left, the error keeps it for a
+    while, and others have had their turn when it is closed.
     """
+    mine = object()
     try:
+        connection.turn = mine
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         connection.execute(f"BEGIN {kind}")
         yield connection
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:
+        if connection.turn is mine and connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

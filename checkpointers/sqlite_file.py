@@ -21,7 +21,7 @@ from checkpointers.errors import (
     ReadOnlyError,
     StorageError,
 )
-from checkpointers.sqlite_commits import Commits, insert_all, transaction
+from checkpointers.sqlite_commits import Commits, Connection, insert_all, transaction
 from checkpointers.statements import Append, Many, Operation, Request, Rows, Together, drive
 
 T = TypeVar("T")
@@ -59,9 +59,9 @@ class SqliteDatabase(Database):
         self._timeout, self._synchronous, self._read_only = timeout, synchronous, read_only
         self.looks_again = read_only
         self._lock, self._lending = threading.RLock(), threading.Lock()  # the first while the disk is waited for
-        self._idle: list[sqlite3.Connection] = []
-        self._all: list[sqlite3.Connection] = []
-        self._lent: list[sqlite3.Connection] = []
+        self._idle: list[Connection] = []
+        self._all: list[Connection] = []
+        self._lent: list[Connection] = []
         self._closed = False
         self._commits = Commits(self._lock, self._open_writer)
         self._rests: tuple[int, ...] | None = None
@@ -192,7 +192,7 @@ class SqliteDatabase(Database):
             writer.execute(f"PRAGMA incremental_vacuum({FREED_PAGES_AT_A_TIME})").fetchall()
             return 0 < int(writer.execute("PRAGMA freelist_count").fetchone()[0]) < before
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> Connection:
         mode = ("?mode=ro&immutable=1" if self._rests else "?mode=ro") if self._read_only else "?mode=rw"
         uri = "file:" + _quoted(self._path) + mode
         connection = sqlite3.connect(
@@ -202,6 +202,7 @@ class SqliteDatabase(Database):
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=Connection,
         )
         self._all.append(connection)
         connection.create_function("cp_clock", 0, now)
@@ -211,7 +212,7 @@ class SqliteDatabase(Database):
         return connection
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
+    def _reader(self) -> Iterator[Connection]:
         """Lend a connection that no other thread is using; an in-memory database has only one."""
         if self.place == MEMORY:
             with self._lock:
@@ -231,7 +232,7 @@ class SqliteDatabase(Database):
                 else:
                     self._idle.append(connection)
 
-    def _open_writer(self) -> sqlite3.Connection:
+    def _open_writer(self) -> Connection:
         if self._closed:
             raise StorageError(self.place, "the saver is closed", hint="open it again")
         return self._writer

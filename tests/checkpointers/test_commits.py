@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from checkpointers import DiskFullError, SqliteSaver
+from checkpointers.sqlite_commits import transaction
 from checkpointers.statements import DUPLICATE, Append, Insert, Rows, Statement
 from tests.checkpointers.graphs import config
 from tests.checkpointers.test_storage import put, values
@@ -131,6 +132,25 @@ def test_what_was_given_up_is_stored_by_its_own_thread(saver: SqliteSaver, monke
     ended = [type(future.exception()) for future in futures]
     assert ended.count(KeyboardInterrupt) == 1
     assert numbers(saver) == {number for number, how in enumerate(ended) if how is not KeyboardInterrupt}
+
+
+@pytest.mark.parametrize("path", ["a.db", ":memory:"])
+def test_a_transaction_that_was_cut_short_ends_only_itself(tmp_path: Path, path: str) -> None:
+    """Whoever an interrupt met while leaving a transaction may be collected late: others write before and meanwhile."""
+    with SqliteSaver.open(tmp_path / path if path != ":memory:" else path) as saver:
+        put(saver, {"x": 1})
+        writer = saver.database._open_writer()
+        left = transaction(writer, "IMMEDIATE")
+        left.__enter__()
+        writer.execute("DELETE FROM cp_checkpoints")
+        place = put(saver, {"x": 2})
+        assert values(saver, place) == {"x": 2}
+        assert saver.get_tuple(config()) is not None
+        with transaction(writer, "IMMEDIATE"):
+            writer.execute("UPDATE cp_threads SET bytes = 77")
+            left.gen.close()
+            assert writer.in_transaction
+        assert writer.execute("SELECT bytes FROM cp_threads").fetchall() == [(77,)]
 
 
 def test_a_lock_of_another_process_is_waited_for_once(tmp_path: Path) -> None:
