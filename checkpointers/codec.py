@@ -53,7 +53,7 @@ _NULL: Final = b"\x02"
 _NIL: Final = b"\xc0"
 _MSGPACK_TAG: Final = "msgpack"
 _TAGS: Final = ("", _MSGPACK_TAG, "null", "bytes", "bytearray", "json")
-_CODES: Final = {tag: bytes((code,)) for code, tag in enumerate(_TAGS)}
+_CODES: Final = {tag: bytes((code,)) for code, tag in enumerate(_TAGS) if tag}
 _SMALL: Final = frozenset({type(None), bool, int, float})
 _SHORT: Final = 31
 
@@ -75,9 +75,10 @@ class Codec:
         """Wrap a LangGraph serializer."""
         self.serde = serde
         self._dump, self._load = serde.dumps_typed, serde.loads_typed
-        self._snapshot, plain = _langgraph_types()
+        self._snapshot, plain, encrypted = _langgraph_types()
         self._plain = type(serde) in plain
-        self.packer = Packer(serde.dumps_typed)
+        inner = serde.serde if isinstance(serde, encrypted) else serde  # what it writes is another each time
+        self.packer = Packer(inner.dumps_typed, native=type(inner) in plain)
 
     @property
     def searchable(self) -> bool:
@@ -119,7 +120,7 @@ class Codec:
                 return Parts(DICT, chunks, Prints(rest=tuple(map(b"".join, _grains(prints)))), size)
             return Parts(DICT, [dict([pair]) for pair in pairs_], Prints(rest=prints), size)
         print_ = pack(value)
-        if hasattr(value, "__pydantic_fields__"):
+        if hasattr(type(value), "__pydantic_fields__"):
             return Parts(ATOM, _Singles([value]), Prints(rest=(print_,)), len(print_))
         # Of all that is packed alike, only these two come back as what they were.
         form = b"b" if type(value) is bytearray else b"w"
@@ -129,12 +130,10 @@ class Codec:
         """Serialize; the first byte names the serializer's type tag."""
         try:
             tag, data = self._dump(value)
+            code = _CODES.get(tag)
+            return _own_form(tag, data) if code is None else code + data
         except Exception as error:
             raise blame(channel, value, self._dump, error, self._dump) from error
-        if (code := _CODES.get(tag)) is not None:
-            return code + data
-        name = tag.encode()
-        return bytes((0, len(name))) + name + data
 
     def value(self, payload: bytes) -> Any:
         """Deserialize a payload."""
@@ -219,6 +218,12 @@ class Bundle:
     payload: bytes
     names: list[Any]
     snapshots: list[Any]
+
+
+def _own_form(tag: str, data: bytes) -> bytes:
+    """Give the payload of a serializer's own tag; raises `ValueError` for one that is too long."""
+    name = tag.encode()
+    return bytes((0, len(name))) + name + data
 
 
 def _bare(payload: bytes) -> tuple[bytes] | None:
@@ -351,11 +356,12 @@ def unpacked_dict(blob: bytes) -> dict[Any, Any]:
 
 
 @cache
-def _langgraph_types() -> tuple[Any, tuple[type, ...]]:
+def _langgraph_types() -> tuple[Any, tuple[type, ...], Any]:
     """Import late: who reads plain rows only does without them."""
+    from langgraph.checkpoint.serde.encrypted import EncryptedSerializer  # noqa: PLC0415
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer  # noqa: PLC0415
     from langgraph.checkpoint.serde.types import _DeltaSnapshot  # noqa: PLC0415
 
     from checkpointers.strict import StrictSerializer  # noqa: PLC0415
 
-    return _DeltaSnapshot, (JsonPlusSerializer, StrictSerializer)
+    return _DeltaSnapshot, (JsonPlusSerializer, StrictSerializer), EncryptedSerializer

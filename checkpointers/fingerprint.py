@@ -8,7 +8,7 @@ silently (a lone surrogate), integers over 64 bits and cycles are refused here, 
 
 from __future__ import annotations
 
-import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,6 +43,7 @@ HANDFUL: Final = 16
 # Before the name of a class stands what no plain data looks like: the byte that msgpack never uses, or an extension.
 _NEVER: Final = b"\xc1"
 _MARK: Final = ormsgpack.Ext(0, b"")
+_BINARY: Final = re.compile(rb"[\xc4-\xc6]")
 # What lists of so many items begin with.
 _HEADS: Final = {size: ormsgpack.packb([None] * size)[:-size] for size in (GROUP, HANDFUL)}
 _FIELDS: Final = attrgetter("__dict__")
@@ -101,23 +102,36 @@ class Prints:
 
 
 class Packer:
-    """Makes fingerprints, over a serializer's `dumps_typed`."""
+    """Makes fingerprints, over a serializer: different whenever it would write something else.
 
-    def __init__(self, dump: Dump) -> None:
+    `native`: it writes plain data as msgpack does, and of an object nothing but what its class is known for. Of any
+    other serializer, only what is plain is looked at here: what more it keeps, it knows alone.
+    """
+
+    def __init__(self, dump: Dump, *, native: bool) -> None:
         """Ask the serializer about what msgpack does not know."""
-        self._dump = dump
+        self._dump, self._native = dump, native
 
     def one(self, value: Any) -> bytes:
         """Pack a value."""
+        if not self._native:
+            return self._foreign(value)
         # Messages are most of what is packed: their fields go in directly, without a call back into Python.
         prefix = _prefix_of(type(value))  # type: ignore[arg-type]  # every class can be hashed
         inner = value if not prefix else (value.__dict__ if not value.__pydantic_extra__ else vars_of(value))
         try:
             return prefix + ormsgpack.packb(inner, self._expose, _OPTIONS)
         except TypeError:
-            packed = ormsgpack.packb(inner, self._expose, _ANY_KEY)
-            _check_keys(value)
-            return prefix + packed
+            packed = ormsgpack.packb(value, self._in_words, _ANY_KEY)
+            check_keys(value)
+            return packed
+
+    def _foreign(self, value: Any) -> bytes:
+        with suppress(TypeError):
+            packed = ormsgpack.packb(value, None, _OPTIONS)
+            if not _BINARY.search(packed):  # bytes that may change are packed as those that may not
+                return packed
+        return _NEVER + ormsgpack.packb(self._words(value))
 
     def each(self, items: list[Any], before: Prints | None) -> Prints:
         """Pack every item; where a whole group is what it was, its items are too.
@@ -137,20 +151,28 @@ class Packer:
 
     def _all(self, items: list[Any]) -> list[bytes]:
         kinds = list(map(type, items))
-        return self._prints(items, kinds, self._packs(_inside(items, objects=_are_objects(set(kinds)))))
+        return self._prints(items, kinds, self._packs(self._inside(items, objects=_are_objects(set(kinds)))))
 
     def _group(self, items: list[Any], last: Group | None) -> Group:
         """Look at many items at once: they are the last group if nothing of it changed."""
         kinds = list(map(type, items))
         if last is not None and last.kinds == kinds:
-            packed = self._together(_inside(items, objects=last.objects))
+            packed = self._together(self._inside(items, objects=last.objects))
             if packed is not None and packed == last.packed:
                 return last
         objects = _are_objects(set(kinds))
-        packs = self._packs(_inside(items, objects=objects))
+        packs = self._packs(self._inside(items, objects=objects))
         prints = self._prints(items, kinds, packs)
         together = b"".join((_HEADS[len(items)], *packs)) if packs else None  # msgpack is put in a row
         return Group(kinds, objects, together, prints, sum(map(len, prints)))
+
+    def _inside(self, items: list[Any], *, objects: bool | None) -> list[Any] | None:
+        """Give what of each item is packed, of objects their fields; None where one needs a look by itself."""
+        if objects is None or not self._native:
+            return None
+        if not objects:
+            return items
+        return None if any(map(_EXTRAS, items)) else list(map(_FIELDS, items))
 
     def _prints(self, items: list[Any], kinds: list[type], packs: list[bytes] | None) -> list[bytes]:
         if packs is None:
@@ -173,42 +195,67 @@ class Packer:
         return None
 
     def _expose(self, value: Any) -> Any:
-        """Turn what msgpack does not know into what it does."""
+        """Turn what msgpack does not know into what it does: fields, where those are all that is written."""
+        kind: type = type(value)
+        return _named(kind, vars_of(value)) if _prefix_of(kind) else self._in_words(value)
+
+    def _in_words(self, value: Any) -> Any:
+        """Turn what msgpack does not know into what the serializer writes of it."""
         kind = type(value)
-        return [_MARK, kind.__module__, kind.__qualname__, *(_parts_of(value) or self._dump(value))]
+        if kind is tuple:
+            return _named(kind, [list(value)])
+        if not issubclass(kind, Enum):
+            for base, content in _NATIVE.items():
+                if issubclass(kind, base):
+                    return _named(kind, [content(value)])
+        return _named(kind, self._words(value))
+
+    def _words(self, value: Any) -> list[Any]:
+        tag, data = self._dump(value)
+        return [tag, bytes(data)]
+
+
+# Msgpack writes these, subclasses too, as what they are in C: it asks none of their methods.
+_NATIVE: Final[dict[type, Callable[[Any], Any]]] = {
+    dict: lambda value: dict(dict.items(value)),
+    list: lambda value: [*list.__iter__(value)],
+    str: str.__str__,
+    int: int.__pos__,
+}
+
+
+def _named(kind: type, parts: list[Any]) -> list[Any]:
+    return [_MARK, kind.__module__, kind.__qualname__, *parts]
 
 
 @lru_cache(maxsize=1_024)
 def _prefix_of(kind: type) -> bytes:
-    """Give what stands for the class of a pydantic object before its fields; nothing for any other."""
-    named = (kind.__module__, kind.__qualname__)
-    return _NEVER + ormsgpack.packb(named) if hasattr(kind, "__pydantic_fields__") else b""
+    """Give what stands for a class before the fields of its objects, if those are all that is written; else nothing."""
+    return _NEVER + ormsgpack.packb((kind.__module__, kind.__qualname__)) if _is_its_fields(kind) else b""
 
 
-def _inside(items: list[Any], *, objects: bool | None) -> list[Any] | None:
-    """Give what of each item is packed, which of objects are their fields; None where one needs a look by itself."""
-    if not objects:
-        return items if objects is False else None
-    return None if any(map(_EXTRAS, items)) else list(map(_FIELDS, items))
+def _is_its_fields(kind: type) -> bool:
+    """Tell whether what is written of a pydantic object depends on nothing but its fields, as of messages."""
+    schema = getattr(kind, "__pydantic_core_schema__", None)
+    if not isinstance(schema, dict):
+        return False
+    from pydantic import BaseModel  # noqa: PLC0415  who has such objects has it loaded
+
+    return issubclass(kind, BaseModel) and kind.model_dump is BaseModel.model_dump and not _is_written_otherwise(schema)
+
+
+def _is_written_otherwise(schema: Any) -> bool:
+    """Tell whether a schema of pydantic names anything that is called when it is written."""
+    if isinstance(schema, dict):
+        own = "serialization" in schema or bool(schema.get("computed_fields"))
+        return own or any(map(_is_written_otherwise, schema.values()))
+    return isinstance(schema, list | tuple) and any(map(_is_written_otherwise, schema))
 
 
 def _are_objects(kinds: set[type]) -> bool | None:
     """Tell whether all of these classes are of pydantic, or none; None if only some are."""
     found = {bool(_prefix_of(kind)) for kind in kinds}
     return found.pop() if len(found) == 1 else None
-
-
-def _parts_of(value: Any) -> list[Any] | None:
-    """Give what an object of a known kind consists of, None for any other: the serializer says."""
-    if type(value) is tuple:
-        return [list(value)]
-    if hasattr(value, "__pydantic_fields__"):
-        return vars_of(value)
-    if dataclasses.is_dataclass(value):
-        return [{field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}]
-    if isinstance(value, dict):
-        return [dict(value)]
-    return [str.__str__(value)] if isinstance(value, str) else None
 
 
 def vars_of(value: Any) -> list[Any]:
@@ -237,13 +284,14 @@ def _own_words(part: Any, dump: Dump) -> Exception | None:
     return None
 
 
-def _check_keys(value: Any) -> None:
+def check_keys(value: Any) -> None:
     """Refuse the dict keys that msgpack turns into something else without a word: enums, uuids, dates."""
-    for _, child in _children(value):
-        _check_keys(child)
     if isinstance(value, dict):
         for key in value:
             _check_key(key)
+    if isinstance(value, dict | list | tuple):
+        for _, child in _children(value):
+            check_keys(child)
 
 
 def _check_key(key: Any) -> None:
@@ -273,14 +321,28 @@ def _culprit(value: Any, accepts: Callable[[Any], object]) -> tuple[str, Any]:
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        yield from ((f" key {key!r:.60}", key) for key in value)
-        yield from ((f"[{key!r:.60}]", item) for key, item in value.items())
+        yield from ((f" key {_shown(key)}", key) for key in value)
+        yield from ((f"[{_shown(key)}]", item) for key, item in value.items())
     elif isinstance(value, str | bytes | int | float | Enum) or value is None:
         return
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"[{index}]", item) for index, item in enumerate(value))
-    elif isinstance(fields := getattr(value, "__dict__", None), dict):
+    elif isinstance(fields := _fields_of(value), dict):
         yield from ((f".{name}", item) for name, item in fields.items())
+
+
+def _shown(key: Any) -> str:
+    try:
+        return f"{key!r:.60}"
+    except Exception:  # noqa: BLE001  it is somebody's own
+        return type(key).__qualname__
+
+
+def _fields_of(value: Any) -> Any:
+    try:
+        return value.__dict__
+    except Exception:  # noqa: BLE001  it is somebody's own
+        return None
 
 
 def _accepted(value: Any, accepts: Callable[[Any], object]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from inspect import isclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
@@ -102,8 +102,7 @@ def _of(value: Any, kind: type) -> Any:
 
 def _zone(cls: Any) -> Build:
     def build(key: Any) -> Any:
-        # A key that no zone file has makes ZoneInfo import a package of that name.
-        if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", _of(key, str)) or not _is_zone(key):
+        if not _is_zone(_of(key, str)):
             msg = f"no time zone {key!r:.80}"
             raise ValueError(msg)
         return cls(key)
@@ -114,10 +113,16 @@ def _zone(cls: Any) -> Build:
 def _zone_parts(zone: ZoneInfo) -> str:
     if zone.key is None:
         raise RefusedTypeError("a time zone read from a file has no name to keep")
+    if not _is_zone(zone.key):
+        raise RefusedTypeError(f"no time zone is found again under {zone.key!r:.80}")
     return zone.key
 
 
+@lru_cache(maxsize=1_024)
 def _is_zone(key: str) -> bool:
+    """Look for a zone's file: a key that none has makes ZoneInfo import a package of that name."""
+    if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", key):
+        return False
     return any(Path(folder, key).is_file() for folder in TZPATH) or key in _zones()
 
 
@@ -141,6 +146,8 @@ def _pattern_parts(pattern: re.Pattern[Any]) -> tuple[Any, int]:
 
 
 def _send_parts(send: Any) -> tuple[Any, ...]:
+    if type(send.node) is not str:
+        raise RefusedTypeError(f"Send names a node by a {type(send.node).__name__}; name it by its text")
     timeout = getattr(send, "timeout", None)
     return (send.node, send.arg) if timeout is None else (send.node, send.arg, timeout)
 
@@ -210,7 +217,7 @@ def _built_in_model(cls: Any) -> Build:
     def build(fields: Any) -> Any:
         try:
             return cls(**fields)
-        except ValueError:
+        except Exception:
             if required - fields.keys():
                 raise
             return cls.model_construct(**fields)

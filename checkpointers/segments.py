@@ -34,6 +34,8 @@ def seal(payloads: Sequence[bytes]) -> bytes:
     """Make the stored form of 64 elements; what they all begin with is kept once."""
     starts = {payload[:_PREFIX] for payload in payloads if payload}
     prefix = starts.pop() if len(starts) == 1 else b""
+    if prefix in payloads:  # nothing would be left of it, as of one that was deleted
+        prefix = b""
     bodies = [payload[len(prefix) :] for payload in payloads]
     head = ormsgpack.packb([prefix, [len(payload) for payload in payloads]])
     return squeeze(b"".join((bytes((_SEALED,)), len(head).to_bytes(4, "big"), head, *bodies)))

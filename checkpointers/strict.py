@@ -22,6 +22,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer, _msgpack_def
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from checkpointers.errors import BlockedTypeError, DamagedValueError, RebuildError, RefusedTypeError, TooLargeError
+from checkpointers.fingerprint import check_keys
 from checkpointers.kinds import ARRAY, PATTERN, SNAPSHOT, Kind, array_of, built_in, kind_of, name_of, why_not
 from checkpointers.unpacking import (
     MAX_BYTES,
@@ -34,14 +35,15 @@ from checkpointers.unpacking import (
     unpacked,
 )
 
+# LangGraph replaces what is no text in a text by question marks; here it is refused.
 _WRITE: Final = (
-    ormsgpack.OPT_NON_STR_KEYS
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
     | ormsgpack.OPT_PASSTHROUGH_UUID
-    | ormsgpack.OPT_REPLACE_SURROGATES
 )
+_HASHING: Final = (set, frozenset)  # may not take again what was in an object in them
+_ANY_KEY: Final = _WRITE | ormsgpack.OPT_NON_STR_KEYS
 
 
 class StrictSerializer(JsonPlusSerializer):
@@ -92,7 +94,7 @@ class StrictSerializer(JsonPlusSerializer):
         if isinstance(obj, (bytes, bytearray)):
             return super().dumps_typed(obj)
         try:
-            data = ormsgpack.packb(obj, self._outer, _WRITE)
+            data = ormsgpack.packb(obj, self._outer, _ANY_KEY)
         except TypeError as error:
             local.hand_on(error, RefusedTypeError)
         if len(data) > self.max_bytes:
@@ -135,15 +137,29 @@ class StrictSerializer(JsonPlusSerializer):
         kind = self._writers.get(cls)
         if kind is None:
             if cls is _DeltaSnapshot:
-                return SNAPSHOT, ormsgpack.packb(obj.value, self._inner, _WRITE)
+                return SNAPSHOT, self._packed(obj.value)
             kind = built_in(cls.__module__, cls.__name__)
             if kind is None or kind.type is not cls:
                 return _odd(obj)
             self._writers[cls] = kind
-        if kind.listed:
-            local.trial = True
         parts = (kind.module, kind.name, kind.parts(obj), *kind.method)
-        return kind.code, ormsgpack.packb(parts, self._inner, _WRITE)
+        data = self._packed(parts, restored=kind.listed and bool(kind.method))
+        # Last: what an object's own words write by this serializer is tried apart.
+        if kind.listed or (kind.type in _HASHING and local.nested):
+            local.trial = True
+        return kind.code, data
+
+    def _packed(self, parts: Any, *, restored: bool = False) -> bytes:
+        """Pack what an object is made of; no key that comes back as another, unless validation restores it."""
+        try:
+            return ormsgpack.packb(parts, self._inner, _WRITE)
+        except TypeError:
+            if local.error is not None:
+                raise
+            data = ormsgpack.packb(parts, self._inner, _ANY_KEY)
+            if not restored:
+                check_keys(parts)
+            return data
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read; raises a `CheckpointerError` for whatever this serializer, with these types, did not write."""
@@ -197,9 +213,9 @@ def _odd(obj: Any) -> tuple[int | None, Any]:
     """Write what has no kind: errors, as their text, and arrays."""
     numpy, cls = sys.modules.get("numpy"), type(obj)
     if isinstance(obj, BaseException):
-        return None, repr(obj)
+        return None, repr(obj).encode(errors="replace").decode()
     if numpy is not None and cls is numpy.ndarray:
-        if obj.dtype.kind in "biufcSU":
+        if obj.dtype.kind in "biufcSU" and obj.dtype.itemsize:
             return None, _msgpack_default(obj)
         raise RefusedTypeError(f"an array of {obj.dtype} would not be read back; store numbers, or a list")
     if hasattr(cls, "get_secret_value"):
