@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError
+from checkpointers.inherited import Inherited, parent_of
 from checkpointers.registry import open_saver
 
 if TYPE_CHECKING:
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
     from checkpointers.saver import Saver
 
+Id = tuple[str, str]
 Paths = Callable[[str, str, str], dict[str, str]]
+_TIME: Final[Callable[[Id], str]] = itemgetter(1)
 
 
 class AdoptionError(CheckpointerError):
@@ -35,7 +39,8 @@ class Adopted:
 def adopt(source: BaseCheckpointSaver[Any] | str, into: Saver, *, threads: Sequence[str] | None = None) -> Adopted:
     """Copy every thread (or these) of a saver, or of its address, and check each checkpoint as it is copied.
 
-    Nothing of the source changes. If it stops half-way, run it again: what is there is not copied twice.
+    Nothing of the source changes. If it stops half-way, run it again: what is there is not copied twice, nor what was
+    removed since. A thread that went on in both is an `AdoptionError`.
     """
     if isinstance(source, str):
         opened: Any = open_saver(source)
@@ -47,21 +52,39 @@ def adopt(source: BaseCheckpointSaver[Any] | str, into: Saver, *, threads: Seque
     wanted = sorted(places) if threads is None else [thread for thread in threads if thread in places]
     copied = already = 0
     for thread in wanted:
-        stored = {(p.config["configurable"]["checkpoint_ns"], p.checkpoint["id"]) for p in into.list(_config(thread))}
-        for ns, checkpoint_id in sorted(places[thread], key=lambda place: place[1]):
-            already += (ns, checkpoint_id) in stored
-            copied += _copy(source, into, _config(thread, ns, checkpoint_id), new=(ns, checkpoint_id) not in stored)
+        new, old = _new_and_old(thread, places[thread], into)
+        inherited = Inherited(source, thread, {id_ for _, id_ in places[thread]})
+        for ns, checkpoint_id in old + new:
+            copied += _copy(source, into, _config(thread, ns, checkpoint_id), inherited, new=(ns, checkpoint_id) in new)
+        already += len(old)
     return Adopted(len(wanted), copied, already)
 
 
-def _copy(source: BaseCheckpointSaver[Any], into: Saver, config: RunnableConfig, *, new: bool) -> int:
+def _new_and_old(thread: str, places: Sequence[Id], into: Saver) -> tuple[list[Id], list[Id]]:
+    """Tell which checkpoints are to be copied, oldest first, and which are there; others were removed there."""
+    there = {(p.config["configurable"]["checkpoint_ns"], p.checkpoint["id"]) for p in into.list(_config(thread))}
+    both, own = there.intersection(places), there.difference(places)
+    # What is older than all that is there was copied once, and removed.
+    since = max(map(_TIME, both), default=min(map(_TIME, own), default=""))
+    new = sorted((place for place in places if _TIME(place) > since), key=_TIME)
+    if new and own:
+        msg = (
+            f"thread {thread!r} went on where it was adopted, and where it came from, too: nothing of it is copied;"
+            " delete the one, or adopt into another database"
+        )
+        raise AdoptionError(msg)
+    return new, sorted(both, key=_TIME)
+
+
+def _copy(
+    source: BaseCheckpointSaver[Any], into: Saver, config: RunnableConfig, inherited: Inherited, *, new: bool
+) -> int:
     found = source.get_tuple(config)
     if found is None:
         return 0
     if new:
-        parent = found.parent_config["configurable"].get("checkpoint_id") if found.parent_config else None
-        place = _config(config["configurable"]["thread_id"], config["configurable"]["checkpoint_ns"], parent)
-        into.put(place, found.checkpoint, found.metadata, found.checkpoint["channel_versions"])
+        place = _config(config["configurable"]["thread_id"], config["configurable"]["checkpoint_ns"], parent_of(found))
+        into.put_told(place, found.checkpoint, found.metadata, inherited.of(found))
     paths = _task_paths(source)(*(config["configurable"][k] for k in ("thread_id", "checkpoint_ns", "checkpoint_id")))
     tasks: dict[str, list[tuple[str, Any]]] = {}
     for task, channel, value in found.pending_writes or ():

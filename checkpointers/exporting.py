@@ -3,8 +3,9 @@
 The JSON document: "format" and "version"; "thread", "ns", "redacted"; "steps", oldest first, each with "step" (its
 number), "id", "parent" (an id), "source" and "nodes" (to be read), "checkpoint" (the clock and what else LangGraph
 keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or "patch", the RFC 6902 patch that
-makes them of those of the parent, which then stands before it; "writes", each [task, channel, value]. Values are
-spelled as `spelling` says.
+makes them of those of the parent, which then stands before it; "writes", each [task, channel, value]; and where
+ancestors are not stored any more "told", by DeltaChannel what those told it: its "seed", if there is one, and their
+"writes". Values are spelled as `spelling` says.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def as_document(steps: list[Step], timeline: Timeline, *, redact: bool) -> dict[
     """Give a thread as JSON, all of it."""
     speller = Speller(timeline.serde, redact=redact, shared=timeline.own is not None)
     states: dict[str, dict[str, Any]] = {}
-    told = [_step(step, speller, states) for step in steps]
+    told = [_step(step, speller, states) | _told_before(step, speller, timeline) for step in steps]
     head = {"format": FORMAT, "version": VERSION, "thread": timeline.thread, "ns": timeline.ns, "redacted": redact}
     return {**head, "steps": told}
 
@@ -59,6 +60,23 @@ def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> di
         **({"state": state} if before is None else {"patch": patch(before, state)}),
         "writes": [[task, channel, speller.told(channel, value)] for task, channel, value in step.pending],
     }  # fmt: skip
+
+
+def _told_before(step: Step, speller: Speller, timeline: Timeline) -> dict[str, Any]:
+    """Give what ancestors that were removed told the DeltaChannels of a step, if they did."""
+    told = timeline.told_before(step.stored)
+
+    def spell(channel: str, writes: Any) -> list[Any]:
+        return [[task, channel, speller.told(channel, value)] for task, _, value in writes]
+
+    each = {
+        channel: {
+            "writes": spell(channel, history["writes"]),
+            **({"seed": speller.told(channel, history["seed"])} if "seed" in history else {}),
+        }
+        for channel, history in told.items()
+    }
+    return {"told": each} if each else {}
 
 
 class Speller:

@@ -14,10 +14,15 @@ from checkpointers.spelling import read
 from checkpointers.strict import StrictSerializer
 
 if TYPE_CHECKING:
-    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver, DeltaChannelHistory
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
 _NOT_WHOLE: Final = "this is no thread that was exported whole: {}"
+_TOLD: Final = (
+    "steps of it were removed before it was exported, and only savers of ours keep what those told its DeltaChannels;"
+    " import it into one"
+)
 _PARTS: Final = {"thread": str, "ns": str, "steps": list}
 _OF_A_STEP: Final = ("parent", "metadata", "checkpoint", "versions", "seen", "writes")
 
@@ -37,6 +42,8 @@ def import_thread(
     name = thread or document["thread"]
     if next(iter(saver.list({"configurable": {"thread_id": name}}, limit=1)), None) is not None:
         raise ThreadExistsError(name)
+    if not isinstance(saver, Saver) and any("told" in step for step in document["steps"]):
+        raise HistoryError(_TOLD)
     serde = saver.serde if isinstance(saver, Saver) else StrictSerializer(types)
     versions: dict[tuple[str, Any], Any] = {}
     try:
@@ -101,9 +108,23 @@ def _put(
         "versions_seen": step["seen"],
     }  # fmt: skip
     parent = {"checkpoint_id": step["parent"]} if step["parent"] else {}
-    stored = saver.put({"configurable": {**place, **parent}}, checkpoint, metadata, dict(step["versions"]))
+    config: RunnableConfig = {"configurable": {**place, **parent}}
+    if isinstance(saver, Saver):
+        stored = saver.put_told(config, checkpoint, metadata, _told(step, serde))
+    else:
+        stored = saver.put(config, checkpoint, metadata, dict(step["versions"]))
     tasks: dict[str, list[tuple[str, Any]]] = {}
     for task, channel, value in step["writes"]:
         tasks.setdefault(task, []).append((channel, read(value, serde)))
     for order, (task, writes) in enumerate(tasks.items()):
         saver.put_writes(stored, writes, task, f"{order:06}")
+
+
+def _told(step: Mapping[str, Any], serde: SerializerProtocol) -> dict[str, DeltaChannelHistory]:
+    """Read what steps that were removed told the DeltaChannels of one."""
+    told: dict[str, DeltaChannelHistory] = {}
+    for channel, history in step.get("told", {}).items():
+        told[channel] = {"writes": [(task, name, read(value, serde)) for task, name, value in history["writes"]]}
+        if "seed" in history:
+            told[channel]["seed"] = read(history["seed"], serde)
+    return told

@@ -20,6 +20,7 @@ KNOWN_KEYS: Final = frozenset(
 )
 MARK_BYTES: Final = 8
 INTERRUPTED: Final = 1
+NEAR: Final = 64  # so many steps apart, commits of a graph and of its subgraphs may be in another order
 FAILED: Final = 2
 RESUMED: Final = 4
 KIND_OF: Final = {"__interrupt__": INTERRUPTED, "__error__": FAILED, "__resume__": RESUMED}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from checkpointers.records import EPOCH, INTERRUPTED
+from checkpointers.records import EPOCH, INTERRUPTED, NEAR
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PERIODS: Final[Mapping[str, Callable[[datetime], object]]] = {
@@ -116,6 +117,7 @@ def plan(
     _keep_roots(reasons, keep, roots, pinned, now)
     _keep_fork_points(reasons, roots)
     _keep_calls(reasons, by_step, pinned)
+    _keep_memories(reasons, by_step)
     return Plan(thread, reasons, sorted(set(by_step) - set(reasons)), lines=by_step)
 
 
@@ -176,6 +178,27 @@ def _keep_calls(reasons: dict[int, list[str]], by_step: Mapping[int, Line], pinn
         elif line.ns not in newest and not (called_from_stored and ":" in line.ns):
             reasons[line.step] = ["head of its subgraph"]
         newest.setdefault(line.ns, line)
+
+
+def _keep_memories(reasons: dict[int, list[str]], by_step: Mapping[int, Line]) -> None:
+    """Keep what persistent subgraphs remembered at each kept checkpoint: whoever replays it goes on from there."""
+    newest_first = sorted(by_step.values(), key=lambda line: -line.step)
+    memories: dict[str, deque[Line]] = {}
+    for line in newest_first:
+        if line.ns and ":" not in line.ns:
+            memories.setdefault(line.ns, deque()).append(line)
+    for root in [line for line in newest_first if not line.ns and line.step in reasons]:
+        for lines in memories.values():
+            while lines and lines[0].step >= root.step + NEAR:
+                lines.popleft()
+            memory = next((line for line in lines if _is_before(line, root)), None)
+            if memory is not None:
+                reasons.setdefault(memory.step, [f"remembered at step {root.step}"])
+
+
+def _is_before(line: Line, root: Line) -> bool:
+    """Tell whether a subgraph that goes on from a root finds this: by the order of steps, near it by that of ids."""
+    return line.step < root.step - NEAR or line.id < root.id
 
 
 def _expired(keep: Keep, by_step: Mapping[int, Line], pinned: set[int], now: datetime) -> bool:

@@ -137,6 +137,18 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         lines = session.lines(config)
         return self._put(self._new_checkpoint(lines, config, checkpoint, metadata, new_versions), lines)
 
+    def put_told(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        told: Mapping[str, DeltaChannelHistory],
+    ) -> RunnableConfig:
+        """Store a checkpoint whose ancestors are not stored, or not all, with what those told its DeltaChannels."""
+        lines = session.lines(config)
+        new = self._new_checkpoint(lines, config, checkpoint, metadata, checkpoint["channel_versions"])
+        return self._put(new._replace(told=told), lines)
+
     def _new_checkpoint(
         self,
         lines: session.Lines,
@@ -169,8 +181,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self._groups.see(new.metadata)
         with self._memory.hold(place.thread) as memory:
             waiting = self._groups.take(place.thread)
-            joined = [one for one in waiting if one.new.token == new.token]
-            self._commit(memory, [one for one in waiting if one.new.token != new.token])
+            joined = [one for one in waiting if _goes_with(one.new, new)]
+            self._commit(memory, [one for one in waiting if not _goes_with(one.new, new)])
             try:
                 stored = self.database.run(
                     lambda: write.put(self._tools(), memory, new, [w.new for w in joined], now())
@@ -370,6 +382,11 @@ class Saver(Care, BaseCheckpointSaver[Any]):
             return self.database.read(operation)
         except IntegrityError:
             return self.database.read(operation)
+
+
+def _goes_with(writes: rows.NewWrites, new: write.NewCheckpoint) -> bool:
+    """Tell whether a checkpoint takes writes along; those that ask where their thread stands, to its own parent."""
+    return writes.token == new.token and (writes.at_head is None or writes.place == new.place)
 
 
 def _say_where(error: BaseException, thread: str) -> None:

@@ -50,8 +50,8 @@ class Lines:
         after = Lines(self._heads)
         if head:
             after.stored(slot, checkpoint, beside=False)
-        elif after._heads.get(slot) == checkpoint:
-            del after._heads[slot]
+        else:
+            after._heads.pop(slot, None)  # from a child of what it loads it may go on, too
         return after
 
     def stored(self, slot: Slot, checkpoint: str | None, *, beside: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from checkpointers.authors import SENDS, has_sends, nodes_of, sent
 from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError, at
 from checkpointers.gathering import Gathered, gather
+from checkpointers.inherited import Inherited
 from checkpointers.operations import survey
 from checkpointers.paths import ABSENT
 from checkpointers.records import EPOCH, KIND_OF
@@ -21,7 +22,7 @@ from checkpointers.threads import StepInfo, counted, when
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, DeltaChannelHistory
 
 T = TypeVar("T")
 LOADED: Final = 16
@@ -149,6 +150,14 @@ class Timeline:
     def is_told(self, info: StepInfo) -> bool:
         """Tell whether the step has DeltaChannels, some of which may be `Told`."""
         return bool(info.metadata.get(_COUNTERS))
+
+    def told_before(self, found: CheckpointTuple) -> dict[str, DeltaChannelHistory]:
+        """Give what the DeltaChannels of a step were told by steps that were removed."""
+        return self._ask(lambda: self._inherited.of(found))
+
+    @cached_property
+    def _inherited(self) -> Inherited:
+        return Inherited(self._saver, self.thread, self.by_id)
 
     def gathered(self) -> Self:
         """Give the same steps read in one go, for a verb that goes through them: their states share objects.

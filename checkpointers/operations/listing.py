@@ -32,12 +32,11 @@ from checkpointers.operations.common import (
 )
 from checkpointers.operations.read import Loaded, Sheet, again, keep, load, recalled
 from checkpointers.operations.shelves import Shelf
-from checkpointers.records import Record
+from checkpointers.records import NEAR, Record
 from checkpointers.standing import STANDING_COLUMNS, Thread
 from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 
 SCANNED: Final = 256
-NEAR: Final = 64
 UPDATED: Final = 1 + STANDING_COLUMNS.index("updated_at")
 THREADS: Final = 256
 _PLAIN_VALUES: Final = (str, int, float, type(None))

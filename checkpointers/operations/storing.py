@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.codec import (
     DICT,
@@ -31,11 +31,14 @@ from checkpointers.compression import squeeze, unsqueeze
 from checkpointers.errors import UnstorableValueError
 from checkpointers.memory import Imprint, Recipe, Slot, ThreadMemory
 from checkpointers.operations.common import SELECT_ELEMENTS, Tools, absent, checked
-from checkpointers.records import Record
+from checkpointers.records import Base, Record
 from checkpointers.sealing import element_place
 from checkpointers.segments import SEAL, MissingElementError, Stack, seal, start_of
 from checkpointers.standing import Thread
 from checkpointers.statements import Many, Statements
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import DeltaChannelHistory
 
 TAIL: Final = 2
 RECIPES_PER_BASE: Final = 64
@@ -149,6 +152,16 @@ def store_write(tools: Tools, memory: ThreadMemory, new: Elements, *, channel: s
     runs: list[int] = []
     _number(tools, memory, new, channel=channel, parts=parts, runs=runs, done=0)
     return reference(parts.kind, runs)
+
+
+def store_told(tools: Tools, memory: ThreadMemory, new: Elements, *, channel: str, told: DeltaChannelHistory) -> Base:
+    """Give what stands for what a DeltaChannel was told by ancestors that are not stored."""
+
+    def ref(value: Any) -> Ref:
+        return store_write(tools, memory, new, channel=channel, value=value)
+
+    seed = ref(told["seed"]) if "seed" in told else None
+    return Base(seed, [(task, ref(value)) for task, _, value in told["writes"]])
 
 
 def _appended(parts: Parts, last: Imprint) -> bool:

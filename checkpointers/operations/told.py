@@ -23,6 +23,7 @@ from checkpointers.operations.common import (
     Place,
     Tools,
     find_checkpoint,
+    find_thread,
     records_of,
     see_asked,
     told_by,
@@ -87,6 +88,15 @@ def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statement
         size = shelf.weight + sum(stretch.weight for stretch in stretches)
         keep(tools, thread, (WAY, target.ns), (stretches, shelf), size)
     return _told(bases, values)
+
+
+def based(tools: Tools, place: Place) -> Statements[dict[str, list[str]]]:
+    """Name the channels of which checkpoints of a namespace keep what ancestors told that were removed, by id."""
+    thread = yield from find_thread(tools, place.thread)
+    if thread is None:
+        return {}
+    rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ?", (thread.key, key_of(place.ns)))
+    return {record.id: [*record.bases] for record in (yield from records_of(tools, thread, rows)) if record.bases}
 
 
 def _way(tools: Tools, thread: Thread, ns: str) -> tuple[list[Stretch], Shelf]:

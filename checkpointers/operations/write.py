@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import ormsgpack
 
@@ -28,7 +29,7 @@ from checkpointers.operations.common import (
 from checkpointers.operations.guard import ATTEMPTS, Growth, Head, append, entitled, too_busy
 from checkpointers.operations.names import named_with, naming, new_names
 from checkpointers.operations.rows import NewWrites, Rows, inserts, sealed_row, write_rows
-from checkpointers.operations.storing import Elements, finish, store_value
+from checkpointers.operations.storing import Elements, finish, store_told, store_value
 from checkpointers.records import KNOWN_KEYS, Record, mark_of, pack_record
 from checkpointers.sealing import metadata_place
 from checkpointers.session import Line
@@ -37,12 +38,18 @@ from checkpointers.statements import Insert, Operation, Row, Statement, Statemen
 from checkpointers.status import BESIDE, flags_of
 from checkpointers.tally import kinds_in, rows_in, tally_of
 
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import DeltaChannelHistory
+
 T = TypeVar("T")
 OnConflict = Literal["error", "fork"]
 
 
 class NewCheckpoint(NamedTuple):
-    """The arguments of a `put`, with the metadata that the config adds to."""
+    """The arguments of a `put`, with the metadata that the config adds to.
+
+    `told` is what ancestors that are not stored told its DeltaChannels.
+    """
 
     place: Place
     checkpoint: Mapping[str, Any]
@@ -51,6 +58,7 @@ class NewCheckpoint(NamedTuple):
     token: bytes | None = None
     line: Line = "free"
     on_conflict: OnConflict = "error"
+    told: Mapping[str, DeltaChannelHistory] = MappingProxyType({})
 
 
 class Stored(NamedTuple):
@@ -111,6 +119,8 @@ def _put(
         record.step, record.at = before.step or standing.steps + 1, now
         if before.mark:
             record.mark, record.relinked = before.mark, True
+        if before.above is not None and (parent is None or parent.id == before.above.parent):
+            _stay(record, before.above)
         tally = early + written.tallies.get((key_of(record.ns), key_of(record.id)), 0)
         metadata = pack_metadata(new.metadata)
         flags = flags_of(new.checkpoint) | (BESIDE if beside else 0)
@@ -143,10 +153,14 @@ def _put(
 
 
 class _Before(NamedTuple):
-    """What is stored already of what is to be stored: the step and mark of a checkpoint put again, its size."""
+    """What is stored already of what is to be stored: the step and mark of a checkpoint put again, its size.
+
+    `above` is its record, if ancestors of it were removed: it says what they told.
+    """
 
     step: int = 0
     mark: bytes = b""
+    above: Record | None = None
     size: int = 0
     merge: bool = False
 
@@ -292,6 +306,8 @@ def _record(
             )
     if parent is not None:
         _trail(memory, record, parent, new)
+    for channel, told in new.told.items():
+        record.bases[channel] = store_told(tools, memory, elements, channel=channel, told=told)
     return record
 
 
@@ -304,6 +320,12 @@ def _trail(memory: ThreadMemory, record: Record, parent: Record, new: NewCheckpo
             continue
         touched = channel in new.new_versions or written is None or channel in written
         record.trail[channel] = parent.step if touched else parent.trail.get(channel, parent.step)
+
+
+def _stay(record: Record, before: Record) -> None:
+    """Let a checkpoint that is put again stay where its ancestors left it, with what they told its DeltaChannels."""
+    record.parent, record.chain, record.trail = before.parent, before.chain, dict(before.trail)
+    record.bases = {channel: base for channel, base in before.bases.items() if channel not in record.refs}
 
 
 def _updated(checkpoint: Mapping[str, Any]) -> list[str] | None:
@@ -337,4 +359,5 @@ def _stored_before(tools: Tools, new: NewCheckpoint, *, merge: bool) -> Statemen
     if thread is None or row is None:
         return _Before(merge=merge)
     record = (yield from records_of(tools, thread, [row]))[0]
-    return _Before(record.step, record.mark, len(row[METADATA]) + len(row[BODY]), merge)
+    above = record if record.bases else None
+    return _Before(record.step, record.mark, above, len(row[METADATA]) + len(row[BODY]), merge)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from checkpointers import CheckpointerError, Saver, adopt, open_saver
+from checkpointers import CheckpointerError, Keep, Saver, SqliteSaver, adopt, open_saver
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
 from tests.checkpointers.test_graphs import states
 from tests.checkpointers.wild import difference
@@ -142,3 +143,69 @@ def test_a_difference_is_an_error_with_its_place(tmp_path: Path, saver: Saver) -
     saver.get_tuple = damaged
     with pytest.raises(CheckpointerError, match=r"thread 't' did not come out as it went in: channel 'n' differs"):
         adopt(address, saver)
+
+
+@pytest.mark.parametrize("how", ["retain", "prune", "delete_for_runs"])
+def test_what_removed_steps_told_comes_over(saver: Saver, how: str) -> None:
+    """A thread of DeltaChannels of which steps were removed is the same thread elsewhere."""
+    with SqliteSaver.open(":memory:") as source:
+        app = loop(source, DeltaState)
+        for run in ("one", "two", "three"):
+            app.invoke({"until": 9, "n": 0}, config() | {"metadata": {"run_id": run}})
+        if how == "retain":
+            source.retain(Keep(last=3, pinned=[7]))
+        elif how == "prune":
+            source.prune(["t"])
+        else:
+            source.delete_for_runs(["two"])
+        adopt(source, saver)
+        assert difference(states(loop(saver, DeltaState)), states(app)) is None
+        assert saver.fsck() == []
+        for one in (source, saver):
+            loop(one, DeltaState).invoke({"until": 12}, config())
+            one.prune(["t"])
+        assert difference(loop(saver, DeltaState).get_state(config()).values, app.get_state(config()).values) is None
+
+
+def test_what_a_step_without_its_parent_was_told_comes_over(saver: Saver) -> None:
+    """Of any saver: what its history tells of steps that it does not list is asked for, too."""
+
+    class Pruned(InMemorySaver):
+        def list(self, *arguments: Any, **named: Any) -> Iterator[Any]:
+            return islice(super().list(*arguments, **named), 2)
+
+    source = Pruned()
+    loop(source, DeltaState).invoke({"until": 9, "n": 0}, config())
+    adopt(source, saver)
+    assert loop(saver, DeltaState).get_state(config()).values["other"] == list(range(9))
+    assert len(list(saver.list(config()))) == 2
+
+
+def test_what_was_removed_since_is_not_adopted_again(saver: Saver) -> None:
+    """A thread that went on stays where it stands, and what was removed of it stays removed."""
+    source = InMemorySaver()
+    loop(source).invoke({"until": 3, "n": 0}, config())
+    adopt(source, saver)
+    saver.prune(["t"])
+    assert adopt(source, saver).checkpoints == 0
+    app = loop(saver)
+    app.invoke({"until": 6}, config())
+    saver.retain(Keep(last=2))
+    before = states(app)
+    assert adopt(source, saver).checkpoints == 0
+    assert difference(states(app), before) is None
+    loop(source).invoke({"until": 4}, config())
+    with pytest.raises(CheckpointerError, match="went on where it was adopted"):
+        adopt(source, saver)
+    assert difference(states(app), before) is None
+
+
+def test_what_went_on_in_its_source_is_adopted(saver: Saver) -> None:
+    """What is newer than all that is there comes after it."""
+    source = InMemorySaver()
+    loop(source).invoke({"until": 3, "n": 0}, config())
+    adopt(source, saver)
+    loop(source).invoke({"until": 5}, config())
+    saver.prune(["t"])
+    adopt(source, saver)
+    assert loop(saver).get_state(config()).values["n"] == 5

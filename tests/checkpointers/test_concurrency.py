@@ -8,6 +8,7 @@ import inspect
 import multiprocessing as mp
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -405,3 +406,42 @@ def test_a_stream_that_each_step_is_asked_of_by_another_task(url: str) -> None:
         put(other, {"x": 4}, after=after, version=3)
         with pytest.raises(HeadMovedError):
             contextvars.Context().run(saver.put_writes, after, [("x", 5)], "overtaken")
+
+
+def test_a_fork_of_what_was_loaded_by_its_id_is_meant(url: str) -> None:
+    """Who saw a thread stand elsewhere, or saw none, may copy an old step of it: that is no loss."""
+    with reopen(url) as one, reopen(url) as other:
+        mine, theirs = loop(one), loop(other)
+        mine.get_state(config())
+        theirs.invoke({"until": 2, "n": 0}, config())
+        oldest = list(theirs.get_state_history(config()))[-1]
+        mine.update_state(oldest.config, None, as_node="__copy__")
+        mine.get_state(config())
+        theirs.invoke({"until": 4, "n": 0}, config())
+        history = list(theirs.get_state_history(config()))
+        mine.update_state(history[1].config, None, as_node="__copy__")
+        assert [one.metadata["source"] for one in mine.get_state_history(config(), limit=1)] == ["fork"]
+
+
+def test_writes_go_along_with_no_checkpoint_but_their_own(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task wrote where its thread does not stand any more is refused, though a subgraph of its run stores."""
+    monkeypatch.setattr("checkpointers.saver.WINDOW_SECONDS", 30.0)
+    run = object()
+
+    def of_the_run(at: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"configurable": {**at["configurable"], "__pregel_runtime": run, **more}}
+
+    with reopen(url) as saver, reopen(url) as other, ThreadPoolExecutor(1) as pool:
+        first = put(saver, {"x": 1})
+        saver.get_tuple(of_the_run(config(checkpoint_ns="")))
+        contextvars.Context().run(put, other, {"x": 2}, after=first, version=2)
+        writing = pool.submit(saver.put_writes, of_the_run(first), [("x", 3)], "task")
+        give_up = time.monotonic() + 20
+        while not saver._groups._waiting and time.monotonic() < give_up:
+            time.sleep(0.001)
+        inside = of_the_run(config(checkpoint_ns="inner:1"))
+        put(saver, {"y": 1}, after=inside)
+        with pytest.raises(HeadMovedError):
+            writing.result(20)
+        assert saver.get_tuple(first).pending_writes == []  # type: ignore[union-attr]
+        assert saver.get_tuple(config(checkpoint_ns="inner:1")) is not None

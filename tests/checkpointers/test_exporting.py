@@ -16,6 +16,7 @@ from checkpointers import (
     CheckpointerError,
     History,
     HistoryError,
+    Keep,
     Saver,
     SqliteSaver,
     ThreadExistsError,
@@ -64,6 +65,24 @@ def test_a_thread_comes_back_step_for_step(any_saver: Any, saver: Saver) -> None
     )
     log = loop(saver, DeltaState).invoke({"until": 8}, config("d2"))["log"]
     assert [one["id"] for one in log] == list(range(8))
+
+
+def test_what_removed_steps_told_is_exported(saver: Saver) -> None:
+    """A thread of DeltaChannels that was pruned is the same thread when it is imported, and no other saver takes it."""
+    app = loop(saver, DeltaState)
+    app.invoke({"until": 30, "n": 0}, config())
+    saver.retain(Keep(last=3, pinned=[20]))
+    history = History(saver, "t")
+    data = history.export("json", redact=False)
+    import_thread(saver, data, thread="again")
+    again = [step[:1] + step[2:] for step in told(History(saver, "again"))]  # whose parents have other numbers
+    assert difference(again, [step[:1] + step[2:] for step in told(history)]) is None
+    with pytest.raises(HistoryError, match="removed before it was exported"):
+        import_thread(InMemorySaver(), data)
+    for thread in ("t", "again"):
+        app.invoke({"until": 33}, config(thread))
+        assert app.get_state(config(thread)).values["other"] == list(range(33))
+    assert saver.fsck() == []
 
 
 @given(values)

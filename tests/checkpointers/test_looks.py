@@ -108,7 +108,7 @@ class Dumping(BaseModel):
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
         """Write what is hidden in the text."""
-        return {"text": f"{self.text.partition(' ')[0]} {self._n}"}
+        return {"text": f"{self.text} {self._n}" if self._n else self.text}
 
 
 class Computing(BaseModel):

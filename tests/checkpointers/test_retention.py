@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langgraph.graph import StateGraph
 from langgraph.types import Command
 
 from checkpointers import Keep, Saver
@@ -174,6 +177,50 @@ def test_reviews_and_subgraphs_survive_retention(saver: Saver) -> None:
     done = review(saver).invoke(Command(resume={q.id: "ok" for q in questions}), config("r"))
     assert done["answers"] == ["ok", "ok"]
     assert nested(saver).invoke(Command(resume="fine"), config("n"))["answers"] == ["fine"]
+
+
+def test_what_a_persistent_subgraph_remembered_stays(saver: Saver) -> None:
+    """A step that is kept is replayed as before: with what its subgraph had in mind then, not now, nor nothing."""
+
+    class Mind(TypedDict, total=False):
+        n: int
+        said: Annotated[list[int], operator.add]
+
+    inner = StateGraph(Mind).add_node("count", lambda state: {"said": [len(state.get("said", []))]})
+    inner.add_edge("__start__", "count")
+    outer = StateGraph(State).add_node("pre", lambda state: {"n": state.get("n", 0) + 1})
+    outer.add_node("inner", inner.compile(checkpointer=True))
+    outer.add_edge("__start__", "pre").add_edge("pre", "inner")
+    app = outer.compile(checkpointer=saver)
+    for _ in range(5):
+        app.invoke({}, config())
+    (third,) = [one for one in app.get_state_history(config()) if one.values.get("n") == 3 and one.next == ("inner",)]
+    step = next(one.number for one in saver.steps("t") if one.id == third.config["configurable"]["checkpoint_id"])
+    kept = saver.retain(Keep(pinned=[step]))[0].kept
+    assert [f"remembered at step {step}"] in kept.values()
+    heads: list[Any] = []
+    for chunk in app.stream(None, third.config, subgraphs=True):
+        heads += [values["count"]["said"] for ns, values in [chunk] if ns and "count" in values]
+    assert heads == [[2]]
+
+
+def test_near_a_step_ids_tell_what_was_remembered() -> None:
+    """Commits of a graph and of its subgraphs may be in another order than they were made in."""
+    lines = [
+        line(1),
+        line(2, ns="inner", parent=0),
+        line(3, ns="inner", parent=2),
+        line(4, parent=1),
+        line(5, parent=4),
+    ]
+    late = [replace(one, id="c44") if one.step == 3 else one for one in lines]
+    assert kept(Keep(pinned=[4]), lines)[3] == ["head of its subgraph"]
+    assert 2 not in kept(Keep(pinned=[4]), lines)
+    assert kept(Keep(pinned=[4]), late)[2] == ["remembered at step 4"]
+    far = [line(100, parent=0), *(line(n, ns="inner") for n in range(101, 199)), line(199, parent=100), line(200)]
+    assert kept(Keep(pinned=[100]), far).keys() == {100, 198, 200}
+    far[0] = replace(far[0], id="c150")
+    assert kept(Keep(pinned=[100]), far).keys() == {100, 149, 198, 200}
 
 
 @pytest.mark.parametrize("parents", [{"": ["a list"]}, {"": {}}, {"": 7}, ["none"]], ids=repr)

@@ -340,7 +340,10 @@ class Other(BaseModel):
 
 def test_a_group_of_items_is_the_same_only_with_the_same_classes_and_fields() -> None:
     """An object that was replaced by one of another class with the same fields is new, and one with a field more."""
-    packer, items = Packer(lambda value: ("text", repr(value).encode())), [One(text=str(n)) for n in range(3 * GROUP)]
+    packer, items = (
+        Packer(lambda value: ("text", repr(value).encode()), native=True),
+        [One(text=str(n)) for n in range(3 * GROUP)],
+    )
     before = packer.each(items, None)
     assert packer.each(items, before).groups == before.groups
     items[GROUP + 5] = Other(text=items[GROUP + 5].text)
@@ -364,7 +367,7 @@ def test_a_group_of_items_is_the_same_only_with_the_same_classes_and_fields() ->
 )
 def test_a_group_of_items_that_did_not_change_is_recognized_at_once(items: list[Any]) -> None:
     """What was put together from the looks of single items is what a look at all of them sees."""
-    packer = Packer(lambda value: ("text", repr(value).encode()))
+    packer = Packer(lambda value: ("text", repr(value).encode()), native=True)
     first = packer.each(items, None)
     again = packer.each(items, first)
     assert [again.groups[start] is group for start, group in first.groups.items()] == [True, True]
@@ -374,7 +377,7 @@ def test_a_group_of_items_that_did_not_change_is_recognized_at_once(items: list[
 @given(st.data())
 def test_what_a_list_began_with(data: st.DataObject) -> None:
     """In groups or not, one list begins with another as their items say; and gives those that are left."""
-    packer, letters = Packer(lambda value: ("text", repr(value).encode())), st.integers(0, 1)
+    packer, letters = Packer(lambda value: ("text", repr(value).encode()), native=True), st.integers(0, 1)
     many = data.draw(st.lists(letters, max_size=12))
     first = [f"{letter} of a text" for letter in many for _ in range(data.draw(st.sampled_from([1, HANDFUL, GROUP])))]
     then = first[: data.draw(st.integers(0, len(first)))] + data.draw(st.lists(st.sampled_from(first or ["x"])))

@@ -168,3 +168,18 @@ def test_a_row_that_is_missing_is_missed(url: str) -> None:
         for place in [*each[:3], *each[-3:], *each[:3]]:
             found = told(saver, place)
             assert (found == "IncompleteRecordError") is (place in each[:3])
+
+
+def test_a_checkpoint_put_again_keeps_what_removed_ones_told_it(saver: Saver) -> None:
+    """Its ancestors are gone: nobody else knows."""
+    app = loop(saver, DeltaState)
+    app.invoke({"until": 9, "n": 0}, config())
+    saver.retain(Keep(last=3, pinned=[4]))
+    for place in places(saver):
+        found, before = saver.get_tuple(place), told(saver, place)
+        assert found is not None
+        above = found.parent_config or config(checkpoint_ns="")
+        saver.put(above, found.checkpoint, found.metadata, {})
+        assert told(saver, place) == before
+    assert app.get_state(config()).values["other"] == list(range(9))
+    assert saver.fsck() == []

@@ -60,12 +60,15 @@ class Boundaries:
 BOUNDARIES = Boundaries()
 
 
-class Counted(sqlite3.Connection):
-    """A connection whose statements are boundaries."""
+@functools.cache
+def counted(kind: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
+    """Make a kind of connection whose statements are boundaries."""
 
-    def execute(self, *arguments: Any) -> Any:
-        """Execute, or die."""
-        return BOUNDARIES.cross(lambda: super(Counted, self).execute(*arguments))
+    class Counted(kind):  # type: ignore[misc, valid-type]
+        def execute(self, *arguments: Any) -> Any:
+            return BOUNDARIES.cross(lambda: super(Counted, self).execute(*arguments))
+
+    return Counted
 
 
 @contextmanager
@@ -73,11 +76,14 @@ def watched() -> Iterator[None]:
     """Make boundaries of all that is said to either database."""
     connect, wait = sqlite3.connect, psycopg.Connection.wait
 
-    def counted(connection: Any, *arguments: Any, **options: Any) -> Any:
+    def connected(*arguments: Any, factory: Any = sqlite3.Connection, **options: Any) -> Any:
+        return connect(*arguments, factory=counted(factory), **options)
+
+    def waited(connection: Any, *arguments: Any, **options: Any) -> Any:
         return BOUNDARIES.cross(lambda: wait(connection, *arguments, **options))
 
-    sqlite3.connect = functools.partial(connect, factory=Counted)
-    psycopg.Connection.wait = counted
+    sqlite3.connect = connected
+    psycopg.Connection.wait = waited
     try:
         yield
     finally:
