@@ -228,9 +228,12 @@ def _named(mapping: Mapping[int, Any], text: Mapping[int, str]) -> dict[str, Any
 
 def _packed_time(ts: str) -> int | str:
     """Keep a timestamp in 8 bytes where that gives the same text back."""
+    if not isinstance(ts, str):
+        msg = f"its ts is {ts!r:.60}, which is no text"
+        raise TypeError(msg)
     try:
         micros = (datetime.fromisoformat(ts) - EPOCH) // MICROSECOND
-    except (ValueError, TypeError):
+    except (ValueError, TypeError):  # no time, or one without a zone
         return ts
     return micros if _unpacked_time(micros) == ts else ts
 

@@ -335,7 +335,10 @@ def _updated(checkpoint: Mapping[str, Any]) -> list[str] | None:
 
 def _row(tools: Tools, memory: ThreadMemory, record: Record, *, flags: int, tally: int, metadata: bytes) -> Row:
     hidden = memory.vault.hide(metadata_place(memory.key, key_of(record.ns), key_of(record.id)), metadata)
-    body = pack_record(record, tools.names)
+    try:
+        body = pack_record(record, tools.names)
+    except (TypeError, ValueError) as error:
+        raise UnstorableValueError(channel="(checkpoint)", path="", reason=str(error)) from error
     row = sealed_row(memory, record, flags=flags, tally=tally, metadata=hidden, body=body)
     if not record.relinked:
         record.mark = mark_of(body)

@@ -19,6 +19,7 @@ import numpy as np
 import pydantic
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import StateGraph
@@ -540,3 +541,15 @@ def test_elements_of_next_to_nothing_are_sealed() -> None:
     with SqliteSaver.open(":memory:", serde=Short()) as saver:
         put(saver, {"x": many})
         assert values(saver)["x"] == ["same"] * 130
+
+
+@pytest.mark.parametrize(
+    "field", [{"channel_versions": {"x": 2**70}}, {"ts": None}, {"ts": 5}, {"ts": "\ud800"}], ids=repr
+)
+def test_a_checkpoint_of_odd_parts_is_refused(field: dict[str, Any]) -> None:
+    """What LangGraph says of a checkpoint comes back as it was, or is not stored."""
+    checkpoint = empty_checkpoint() | {"channel_values": {"x": 1}, "channel_versions": {"x": 1}} | field
+    with SqliteSaver.open(":memory:") as saver:
+        with pytest.raises(UnstorableValueError, match="checkpoint"):
+            saver.put(config(checkpoint_ns=""), checkpoint, {}, {"x": 1})  # type: ignore[typeddict-item]
+        assert saver.threads() == []
