@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError
-from checkpointers.inherited import Inherited, parent_of
+from checkpointers.inherited import Inherited, parent_of, put_told
 from checkpointers.registry import open_saver
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _copy(
         return 0
     if new:
         place = _config(config["configurable"]["thread_id"], config["configurable"]["checkpoint_ns"], parent_of(found))
-        into.put_told(place, found.checkpoint, found.metadata, inherited.of(found))
+        put_told(into, place, found.checkpoint, found.metadata, told=inherited.of(found))
     paths = _task_paths(source)(*(config["configurable"][k] for k in ("thread_id", "checkpoint_ns", "checkpoint_id")))
     tasks: dict[str, list[tuple[str, Any]]] = {}
     for task, channel, value in found.pending_writes or ():

@@ -269,9 +269,17 @@ def blame(
     """Say which part of a value is the one that cannot be stored, in the serializer's own words if it has some."""
     # A serializer that takes nothing at all has no part to name.
     path, part = _culprit(value, accepts) if all(_accepted(plain, accepts) for plain in _SIMPLEST) else ("", value)
-    told = error if isinstance(error, DictKeyError) else _own_words(part, dump) or error
-    reason = _reason(part, told)
+    of_a_key = next((one for one in (error, _refusal(part, accepts)) if isinstance(one, DictKeyError)), None)
+    reason = _reason(part, of_a_key or _own_words(part, dump) or error)
     return UnstorableValueError(channel=channel, path=path, reason=reason)
+
+
+def _refusal(part: Any, accepts: Callable[[Any], object]) -> Exception | None:
+    try:
+        accepts(part)
+    except Exception as refused:  # noqa: BLE001  that is what is asked for
+        return refused
+    return None
 
 
 def _own_words(part: Any, dump: Dump) -> Exception | None:
@@ -346,11 +354,7 @@ def _fields_of(value: Any) -> Any:
 
 
 def _accepted(value: Any, accepts: Callable[[Any], object]) -> bool:
-    try:
-        accepts(value)
-    except Exception:  # noqa: BLE001  any refusal counts: this only looks for the smallest part refused
-        return False
-    return True
+    return _refusal(value, accepts) is None
 
 
 def _reason(part: Any, error: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.errors import HistoryError, ThreadExistsError
 from checkpointers.exporting import FORMAT, VERSION
+from checkpointers.inherited import put_told
 from checkpointers.patching import applied
 from checkpointers.saver import Saver
 from checkpointers.spelling import read
@@ -110,7 +111,7 @@ def _put(
     parent = {"checkpoint_id": step["parent"]} if step["parent"] else {}
     config: RunnableConfig = {"configurable": {**place, **parent}}
     if isinstance(saver, Saver):
-        stored = saver.put_told(config, checkpoint, metadata, _told(step, serde))
+        stored = put_told(saver, config, checkpoint, metadata, told=_told(step, serde))
     else:
         stored = saver.put(config, checkpoint, metadata, dict(step["versions"]))
     tasks: dict[str, list[tuple[str, Any]]] = {}
@@ -124,7 +125,7 @@ def _told(step: Mapping[str, Any], serde: SerializerProtocol) -> dict[str, Delta
     """Read what steps that were removed told the DeltaChannels of one."""
     told: dict[str, DeltaChannelHistory] = {}
     for channel, history in step.get("told", {}).items():
-        told[channel] = {"writes": [(task, name, read(value, serde)) for task, name, value in history["writes"]]}
+        told[channel] = {"writes": [(str(task), channel, read(value, serde)) for task, _, value in history["writes"]]}
         if "seed" in history:
             told[channel]["seed"] = read(history["seed"], serde)
     return told

@@ -1,6 +1,6 @@
-"""What a checkpoint's DeltaChannels were told by ancestors that are not stored any more, asked of any saver.
+"""What a checkpoint's DeltaChannels were told by ancestors that are not stored: asked of any saver, put in ours.
 
-No public method of a saver gives it with a checkpoint: who copies one by one would lose it.
+LangGraph has no words for it, neither to give nor to take: who copies a thread checkpoint by checkpoint would lose it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,23 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from checkpointers import session
 from checkpointers.lineage import is_trigger
+from checkpointers.operations.common import Place
+from checkpointers.operations.told import based
 from checkpointers.saver import Saver
 
 if TYPE_CHECKING:
-    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, DeltaChannelHistory
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        BaseCheckpointSaver,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+    )
+
+    Told = Mapping[str, DeltaChannelHistory]
 
 
 class Inherited:
@@ -22,7 +34,7 @@ class Inherited:
     def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, stored: Container[str]) -> None:
         """Ask a saver in which checkpoints with these ids are stored."""
         self._saver, self._stored = saver, stored
-        self._based = cache(lambda ns: saver.based(thread, ns)) if isinstance(saver, Saver) else None
+        self._based = cache(lambda ns: _based(saver, thread, ns)) if isinstance(saver, Saver) else None
 
     def of(self, found: CheckpointTuple) -> dict[str, DeltaChannelHistory]:
         """Give what each DeltaChannel was told, of those that were told more than stored ancestors tell."""
@@ -37,6 +49,22 @@ class Inherited:
             return []
         versions: Mapping[str, Any] = found.checkpoint["channel_versions"]
         return [name for name in versions if name not in found.checkpoint["channel_values"] and not is_trigger(name)]
+
+
+def put_told(
+    saver: Saver, config: RunnableConfig, found: Checkpoint, metadata: CheckpointMetadata, *, told: Told
+) -> RunnableConfig:
+    """Store a checkpoint in a saver of ours, with what ancestors that are not stored there told its DeltaChannels."""
+    if not told:
+        return saver.put(config, found, metadata, found["channel_versions"])
+    lines = session.lines(config)
+    new = saver._new_checkpoint(lines, config, found, metadata, found["channel_versions"])  # noqa: SLF001
+    return saver._put(new._replace(told=told), lines)  # noqa: SLF001
+
+
+def _based(saver: Saver, thread: str, ns: str) -> dict[str, list[str]]:
+    place = Place(thread, ns, None)
+    return saver.database.read(lambda: based(saver._tools(), place))  # noqa: SLF001
 
 
 def parent_of(found: CheckpointTuple) -> str | None:

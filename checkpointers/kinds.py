@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from inspect import isclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
@@ -118,7 +118,6 @@ def _zone_parts(zone: ZoneInfo) -> str:
     return zone.key
 
 
-@lru_cache(maxsize=1_024)
 def _is_zone(key: str) -> bool:
     """Look for a zone's file: a key that none has makes ZoneInfo import a package of that name."""
     if not re.fullmatch(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", key):

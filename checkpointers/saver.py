@@ -137,18 +137,6 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         lines = session.lines(config)
         return self._put(self._new_checkpoint(lines, config, checkpoint, metadata, new_versions), lines)
 
-    def put_told(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        told: Mapping[str, DeltaChannelHistory],
-    ) -> RunnableConfig:
-        """Store a checkpoint whose ancestors are not stored, or not all, with what those told its DeltaChannels."""
-        lines = session.lines(config)
-        new = self._new_checkpoint(lines, config, checkpoint, metadata, checkpoint["channel_versions"])
-        return self._put(new._replace(told=told), lines)
-
     def _new_checkpoint(
         self,
         lines: session.Lines,

@@ -143,23 +143,27 @@ class StrictSerializer(JsonPlusSerializer):
                 return _odd(obj)
             self._writers[cls] = kind
         parts = (kind.module, kind.name, kind.parts(obj), *kind.method)
-        data = self._packed(parts, restored=kind.listed and bool(kind.method))
+        data = self._packed(parts, kind)
         # Last: what an object's own words write by this serializer is tried apart.
         if kind.listed or (kind.type in _HASHING and local.nested):
             local.trial = True
         return kind.code, data
 
-    def _packed(self, parts: Any, *, restored: bool = False) -> bytes:
-        """Pack what an object is made of; no key that comes back as another, unless validation restores it."""
+    def _packed(self, parts: Any, kind: Kind | None = None) -> bytes:
+        """Pack what an object is made of; no key that comes back as another, unless its class restores it."""
         try:
             return ormsgpack.packb(parts, self._inner, _WRITE)
         except TypeError:
             if local.error is not None:
                 raise
             data = ormsgpack.packb(parts, self._inner, _ANY_KEY)
-            if not restored:
+            if kind is None or not kind.listed or not self._restores(kind, parts[2], data):
                 check_keys(parts)
             return data
+
+    def _restores(self, kind: Kind, value: Any, data: bytes) -> bool:
+        """Tell whether an object that is read again is made of the same."""
+        return bool(kind.parts(self._object(kind.code, data, self._reader.read_object)) == value)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read; raises a `CheckpointerError` for whatever this serializer, with these types, did not write."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from checkpointers import operations
 from checkpointers.database import now
 from checkpointers.errors import HistoryError, IntegrityError, ThreadExistsError, UnknownThreadError
-from checkpointers.operations import survey, told
-from checkpointers.operations.common import Place, find_thread
+from checkpointers.operations import survey
+from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, moment, plan
 from checkpointers.threads import counted
 
@@ -115,10 +115,6 @@ class Upkeep:
     def tasks(self, thread: str, ns: str = "") -> dict[str, list[str]]:
         """Give, for the checkpoints of a thread by their ids, the ids of the tasks that have written on each."""
         return self.database.read(lambda: survey.tasks(self._tools(), str(thread), ns))
-
-    def based(self, thread: str, ns: str = "") -> dict[str, list[str]]:
-        """Name, by the ids of checkpoints, the DeltaChannels for which they keep what removed ancestors told them."""
-        return self.database.read(lambda: told.based(self._tools(), Place(str(thread), ns, None)))
 
     def holder(self, thread: str) -> Holder | None:
         """Say who holds the lease of a thread now: `owner`, `since`, `until` (in microseconds), `epoch`."""

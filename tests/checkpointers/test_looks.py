@@ -295,6 +295,21 @@ def test_what_a_model_knows_how_to_write_is_stored(one: Any, shape: str) -> None
         assert written(saver.serde, values(saver)["x"]) == written(saver.serde, SHAPES[shape](one))
 
 
+class Loose(BaseModel):
+    """Has keys that nobody restores."""
+
+    names: Any
+
+
+def test_keys_that_no_class_restores_are_refused() -> None:
+    """They would come back as texts."""
+    with SqliteSaver.open(":memory:", types=[Loose]) as saver:
+        put(saver, {"x": Loose(names={1: "one", (2, 3): PAD})})
+        assert values(saver)["x"].names == {1: "one", (2, 3): PAD}
+        with pytest.raises(UnstorableValueError, match="dict key of type UUID"):
+            put(saver, {"x": Loose(names={uuid.UUID(int=1): PAD})})
+
+
 def test_a_field_that_is_not_set_is_refused_after_one_that_is_nothing() -> None:
     """What cannot be written is not taken for what was."""
     with SqliteSaver.open(":memory:", types=[Late]) as saver:
