@@ -40,6 +40,7 @@ _HALF: Final = 2**63
 _MAX_DEPTH: Final = 300
 GROUP: Final = 128
 HANDFUL: Final = 16
+FEW: Final = 4  # so many are quicker packed one by one than asked what they have in common
 # Before the name of a class stands what no plain data looks like: the byte that msgpack never uses, or an extension.
 _NEVER: Final = b"\xc1"
 _MARK: Final = ormsgpack.Ext(0, b"")
@@ -150,6 +151,8 @@ class Packer:
         return prints
 
     def _all(self, items: list[Any]) -> list[bytes]:
+        if len(items) <= FEW:
+            return list(map(self.one, items))
         kinds = list(map(type, items))
         return self._prints(items, kinds, self._packs(self._inside(items, objects=_are_objects(set(kinds)))))
 

@@ -10,6 +10,7 @@ import datetime as dt
 import re
 from collections import deque
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -212,6 +213,7 @@ def _model(cls: Any) -> Build:
 def _built_in_model(cls: Any) -> Build:
     """As LangGraph does: a message that was changed into something invalid still comes back as it was written."""
     required = {name for name, field in cls.model_fields.items() if field.is_required()}
+    blank = cls.model_construct(**dict.fromkeys(required)).__dict__  # pydantic compiles something for each default
 
     def build(fields: Any) -> Any:
         try:
@@ -219,7 +221,7 @@ def _built_in_model(cls: Any) -> Build:
         except Exception:
             if required - fields.keys():
                 raise
-            return cls.model_construct(**fields)
+            return cls.model_construct(**{**deepcopy(blank), **fields})
 
     return _message(cls, build) if _is_plain_message(cls) else build
 
