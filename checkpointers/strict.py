@@ -151,10 +151,11 @@ class StrictSerializer(JsonPlusSerializer):
 
     def _packed(self, parts: Any, kind: Kind | None = None) -> bytes:
         """Pack what an object is made of; no key that comes back as another, unless its class restores it."""
+        before = local.error
         try:
             return ormsgpack.packb(parts, self._inner, _WRITE)
         except TypeError:
-            if local.error is not None:
+            if local.error is not before:  # of a callback: it would fail again
                 raise
             data = ormsgpack.packb(parts, self._inner, _ANY_KEY)
             if kind is None or not kind.listed or not self._restores(kind, parts[2], data):
