@@ -52,17 +52,19 @@ def adopt(source: BaseCheckpointSaver[Any] | str, into: Saver, *, threads: Seque
     wanted = sorted(places) if threads is None else [thread for thread in threads if thread in places]
     copied = already = 0
     for thread in wanted:
-        new, old = _new_and_old(thread, places[thread], into)
+        old, new = _old_and_new(thread, places[thread], into)
         inherited = Inherited(source, thread, {id_ for _, id_ in places[thread]})
-        for ns, checkpoint_id in old + new:
-            copied += _copy(source, into, _config(thread, ns, checkpoint_id), inherited, new=(ns, checkpoint_id) in new)
+        for ns, checkpoint_id in old:
+            _copy(source, into, _config(thread, ns, checkpoint_id), inherited, new=False)
+        for ns, checkpoint_id in new:
+            copied += _copy(source, into, _config(thread, ns, checkpoint_id), inherited, new=True)
         already += len(old)
     return Adopted(len(wanted), copied, already)
 
 
-def _new_and_old(thread: str, places: Sequence[Id], into: Saver) -> tuple[list[Id], list[Id]]:
-    """Tell which checkpoints are to be copied, oldest first, and which are there; others were removed there."""
-    there = {(p.config["configurable"]["checkpoint_ns"], p.checkpoint["id"]) for p in into.list(_config(thread))}
+def _old_and_new(thread: str, places: Sequence[Id], into: Saver) -> tuple[list[Id], list[Id]]:
+    """Tell which checkpoints are there, oldest first, and which are to be copied; others were removed there."""
+    there = {(step.ns, step.id) for step in into.steps(thread, None)}
     both, own = there.intersection(places), there.difference(places)
     # What is older than all that is there was copied once, and removed.
     since = max(map(_TIME, both), default=min(map(_TIME, own), default=""))
@@ -73,7 +75,7 @@ def _new_and_old(thread: str, places: Sequence[Id], into: Saver) -> tuple[list[I
             " delete the one, or adopt into another database"
         )
         raise AdoptionError(msg)
-    return new, sorted(both, key=_TIME)
+    return sorted(both, key=_TIME), new
 
 
 def _copy(

@@ -286,13 +286,9 @@ def _refusal(part: Any, accepts: Callable[[Any], object]) -> Exception | None:
 
 
 def _own_words(part: Any, dump: Dump) -> Exception | None:
-    try:
-        dump(part)
-    except CheckpointerError as refused:
-        return refused
-    except Exception as refused:  # noqa: BLE001  of plain data, what was said first says more
-        return None if isinstance(part, _PLAIN) else refused
-    return None
+    """Give what the serializer says of a part; of plain data, what was said first says more."""
+    refused = _refusal(part, dump)
+    return None if isinstance(part, _PLAIN) and not isinstance(refused, CheckpointerError) else refused
 
 
 def check_keys(value: Any) -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
         DeltaChannelHistory,
     )
 
-    Told = Mapping[str, DeltaChannelHistory]
-
 
 class Inherited:
     """What checkpoints of a thread keep of removed ancestors."""
@@ -52,7 +50,12 @@ class Inherited:
 
 
 def put_told(
-    saver: Saver, config: RunnableConfig, found: Checkpoint, metadata: CheckpointMetadata, *, told: Told
+    saver: Saver,
+    config: RunnableConfig,
+    found: Checkpoint,
+    metadata: CheckpointMetadata,
+    *,
+    told: Mapping[str, DeltaChannelHistory],
 ) -> RunnableConfig:
     """Store a checkpoint in a saver of ours, with what ancestors that are not stored there told its DeltaChannels."""
     if not told:

@@ -117,10 +117,8 @@ def _put(
         record = yield from _record(tools, memory, elements, new=new, parent=parent)
         yield from finish(memory, elements)
         record.step, record.at = before.step or standing.steps + 1, now
-        if before.mark:
-            record.mark, record.relinked = before.mark, True
-        if before.above is not None and (parent is None or parent.id == before.above.parent):
-            _stay(record, before.above)
+        if before.record is not None:
+            _stay(record, before.record, parent)
         tally = early + written.tallies.get((key_of(record.ns), key_of(record.id)), 0)
         metadata = pack_metadata(new.metadata)
         flags = flags_of(new.checkpoint) | (BESIDE if beside else 0)
@@ -153,16 +151,16 @@ def _put(
 
 
 class _Before(NamedTuple):
-    """What is stored already of what is to be stored: the step and mark of a checkpoint put again, its size.
+    """What is stored already of what is to be stored: the record of a checkpoint put again, its size."""
 
-    `above` is its record, if ancestors of it were removed: it says what they told.
-    """
-
-    step: int = 0
-    mark: bytes = b""
-    above: Record | None = None
+    record: Record | None = None
     size: int = 0
     merge: bool = False
+
+    @property
+    def step(self) -> int:
+        """Give its step, 0 for a checkpoint that is new."""
+        return self.record.step if self.record is not None else 0
 
 
 def _is_beside(standing: Standing, new: NewCheckpoint) -> bool:
@@ -322,10 +320,13 @@ def _trail(memory: ThreadMemory, record: Record, parent: Record, new: NewCheckpo
         record.trail[channel] = parent.step if touched else parent.trail.get(channel, parent.step)
 
 
-def _stay(record: Record, before: Record) -> None:
-    """Let a checkpoint that is put again stay where its ancestors left it, with what they told its DeltaChannels."""
-    record.parent, record.chain, record.trail = before.parent, before.chain, dict(before.trail)
-    record.bases = {channel: base for channel, base in before.bases.items() if channel not in record.refs}
+def _stay(record: Record, before: Record, parent: Record | None) -> None:
+    """Let a checkpoint that is put again be for its children what it was, and stay where removed ancestors left it."""
+    if before.mark:
+        record.mark, record.relinked = before.mark, True
+    if before.bases and (parent is None or parent.id == before.parent):
+        record.parent, record.chain, record.trail = before.parent, before.chain, dict(before.trail)
+        record.bases = {channel: base for channel, base in before.bases.items() if channel not in record.refs}
 
 
 def _updated(checkpoint: Mapping[str, Any]) -> list[str] | None:
@@ -362,5 +363,4 @@ def _stored_before(tools: Tools, new: NewCheckpoint, *, merge: bool) -> Statemen
     if thread is None or row is None:
         return _Before(merge=merge)
     record = (yield from records_of(tools, thread, [row]))[0]
-    above = record if record.bases else None
-    return _Before(record.step, record.mark, above, len(row[METADATA]) + len(row[BODY]), merge)
+    return _Before(record, len(row[METADATA]) + len(row[BODY]), merge)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -284,9 +285,9 @@ def test_a_few_waits_in_vain_do_not_end_waiting() -> None:
 def test_writes_alone_do_not_wait_long(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits in vain commits by itself, and waits ever less often."""
     place, waited = put(saver, {"x": 1}), _waits(saver, monkeypatch)
-    of_a_run = {"configurable": {**place["configurable"], RUN: SimpleNamespace()}}
+    of_one = by_run(SimpleNamespace(), place)
     for n in range(100):
-        saver.put_writes(of_a_run, [("x", n)], f"task {n}")
+        saver.put_writes(of_one, [("x", n)], f"task {n}")
     assert len(saver.get_tuple(place).pending_writes) == 100
     assert waited == [False] * 4
 
@@ -387,13 +388,14 @@ def test_readers_do_not_wait_for_each_other(saver: Saver) -> None:
     assert [t.checkpoint["channel_values"] for t in found] == [{"x": 1}] * 4
 
 
+def by_run(run: object, at: dict[str, Any]) -> dict[str, Any]:
+    """Give the config of a call that a run makes."""
+    return {"configurable": {**at["configurable"], RUN: run}}
+
+
 def test_a_stream_that_each_step_is_asked_of_by_another_task(url: str) -> None:
     """Servers do so: each step has a context of its own, and what a task wrote may be stored late. It is one run all the same."""
-    run = object()
-
-    def of_the_run(at: dict[str, Any]) -> dict[str, Any]:
-        return {"configurable": {**at["configurable"], "__pregel_runtime": run}}
-
+    of_the_run = partial(by_run, object())
     with reopen(url) as saver, reopen(url) as other:
         first, second = contextvars.Context(), contextvars.Context()
         at = of_the_run(config(checkpoint_ns=""))
@@ -426,11 +428,7 @@ def test_a_fork_of_what_was_loaded_by_its_id_is_meant(url: str) -> None:
 def test_writes_go_along_with_no_checkpoint_but_their_own(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a task wrote where its thread does not stand any more is refused, though a subgraph of its run stores."""
     monkeypatch.setattr("checkpointers.saver.WINDOW_SECONDS", 30.0)
-    run = object()
-
-    def of_the_run(at: dict[str, Any], **more: Any) -> dict[str, Any]:
-        return {"configurable": {**at["configurable"], "__pregel_runtime": run, **more}}
-
+    of_the_run = partial(by_run, object())
     with reopen(url) as saver, reopen(url) as other, ThreadPoolExecutor(1) as pool:
         first = put(saver, {"x": 1})
         saver.get_tuple(of_the_run(config(checkpoint_ns="")))

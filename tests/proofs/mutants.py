@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant("what no other saver keeps", "checkpointers/importing.py", 'if not isinstance(saver, Saver) and any("told" in step for step in document["steps"]):', "if False:", f"{T}/test_exporting.py"),
     Mutant("memories of subgraphs", "checkpointers/retention.py", "    _keep_memories(reasons, by_step)\n", "", f"{T}/test_retention.py"),
     Mutant("memories near a step", "checkpointers/retention.py", " or line.id < root.id", " or line.step < root.step", f"{T}/test_retention.py"),
-    Mutant("what stays of a checkpoint put again", "checkpointers/operations/write.py", "            _stay(record, before.above)\n", "            pass\n", f"{T}/test_told.py"),
+    Mutant("what stays of a checkpoint put again", "checkpointers/operations/write.py", "    if before.bases and (parent", "    if False and (parent", f"{T}/test_told.py"),
     Mutant("a fork that is meant", "checkpointers/session.py", "after._heads.pop(slot, None)", "pass", f"{T}/test_concurrency.py"),
     Mutant("writes that go along", "checkpointers/saver.py", " and (writes.at_head is None or writes.place == new.place)", "", f"{T}/test_concurrency.py"),
     Mutant("the classes of a group", "checkpointers/fingerprint.py", "if last is not None and last.kinds == kinds:", "if last is not None:", f"{T}/test_storage.py"),
