@@ -119,7 +119,9 @@ def measure_thread(case: dict[str, Any], folder: Path, url: str) -> dict[str, An
         out["get_state_first_s"], out["get_state_s"] = _timed(lambda: app.get_state(config), 7)
         out["history_50_s"], _ = _timed(lambda: list(app.get_state_history(config, limit=50)))
         out["filter_first_s"], out["filter_s"] = _timed(lambda: list(saver.list(config, filter={"step": 7})), 3)
+    start = time.perf_counter()
     with opened(case["saver"], folder, url) as saver:
+        out["open_s"] = time.perf_counter() - start
         app = graph(schema, saver)
         span, _ = _timed(lambda: app.invoke({"until": n + 1, "turn": n}, config, durability="sync"))
         out["go_on_s"] = span / 4
@@ -206,15 +208,15 @@ def report(results: dict[str, list[dict[str, Any]]]) -> str:
     middle = {
         key: {name: statistics.median(run[name] for run in runs) for name in runs[0]} for key, runs in results.items()
     }
-    lines = ["", "| case | run s | MB | ms/step, first → last quarter | get_state ms, first → again | first 50 s | filter ms, first → again | one step on ms | peak MB |",
-             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = ["", "| case | run s | MB | ms/step, first → last quarter | get_state ms, first → again | first 50 s | filter ms, first → again | open ms | one step on ms | peak MB |",
+             "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for key, m in middle.items():
         cells = [
             f"{m['run_s']:.2f}", f"{m['bytes'] / MB:.2f}" if "bytes" in m else "",
             f"{m['first_quarter_ms']:.2f} → {m['last_quarter_ms']:.2f}" if "first_quarter_ms" in m else "",
             *(" → ".join(f"{m[k] * f:.{d}f}" for k in names if k in m) for f, d, *names in
               ((1e3, 1, "get_state_first_s", "get_state_s"), (1, 2, "history_50_s"),
-               (1e3, 1, "filter_first_s", "filter_s"), (1e3, 1, "go_on_s"))),
+               (1e3, 1, "filter_first_s", "filter_s"), (1e3, 1, "open_s"), (1e3, 1, "go_on_s"))),
             f"{m['peak_mb']:.0f}",
         ]  # fmt: skip
         lines.append(f"| {key} | {' | '.join(cells)} |")

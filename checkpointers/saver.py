@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
@@ -28,7 +29,7 @@ from checkpointers.lease import Desk, IfBusy, Lease
 from checkpointers.ledger import Ledger
 from checkpointers.memory import Memory, ThreadMemory
 from checkpointers.operations import read, rows, told, write
-from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of
+from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of, rehearse
 from checkpointers.operations.write import OnConflict
 from checkpointers.options import Options, serializer
 from checkpointers.paging import Listing, delta_of, query_of, tuple_of
@@ -78,10 +79,13 @@ class Saver(Care, BaseCheckpointSaver[Any]):
     def _on(cls, database: Database, **options: Unpack[Options]) -> Self:
         """Use a database that was opened for this; it is closed again if the options are refused."""
         try:
-            return cls(database, **options)
+            saver = cls(database, **options)
+            with suppress(CheckpointerError):  # it is said where somebody asks in earnest
+                database.read(lambda: rehearse(saver._tools()))
         except BaseException:
             database.close()
             raise
+        return saver
 
     # The contract of LangGraph.
 

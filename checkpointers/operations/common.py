@@ -23,12 +23,13 @@ from checkpointers.standing import (
     unpack_standing,
     unpack_told,
 )
-from checkpointers.statements import Row, Statement, Statements, Together
+from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 from checkpointers.tally import rows_in
 from checkpointers.vaults import Vaults
 
 T = TypeVar("T")
 ROOT: Final = ""
+NO_THREAD: Final = -1
 CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
 NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
@@ -297,21 +298,31 @@ def find_checkpoint(tools: Tools, place: Place) -> Statements[tuple[Thread | Non
     A thread that is written meanwhile may stand elsewhere by then: its checkpoint is asked for again. Who knows no
     name yet asks for those, too: nothing can be told without.
     """
-    key = tools.key(place.thread)
     if place.ns != ROOT and not place.id:
         thread = yield from find_thread(tools, place.thread)
         return thread, (yield from checkpoint_row(thread, place)) if thread is not None else None
-    what, by = ("id = ?", key_of(place.id)) if place.id else (f"step = {HEAD}", key)
-    asked = Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND {what}", (key, key_of(place.ns), by))
-    found, rows, *named = yield Together((select_thread(key), asked, *([] if tools.names.texts else [ALL_NAMES])))
-    for names in named:
-        take_names(tools.names, names)
+    found, rows = yield from _rows_at(tools, tools.key(place.thread), place)
     thread = open_thread(tools, found[0], place.thread) if found else (yield from find_thread(tools, place.thread))
     if thread is None:
         return None, None
     if found and rows and _is_asked(thread, place, rows[0]):
         return thread, rows[0]
     return thread, (yield from checkpoint_row(thread, place))
+
+
+def rehearse(tools: Tools) -> Statements[None]:
+    """Ask what is asked first of every thread, of none: what a database learns for it, it knows when a run waits."""
+    yield from _rows_at(tools, NO_THREAD, Place("", ROOT))
+    yield Together((Many(SELECT_WRITES, [(NO_THREAD, b"", b"")]), Many(SELECT_ELEMENTS, [(NO_THREAD, 0, 0, 0)])))
+
+
+def _rows_at(tools: Tools, key: int, place: Place) -> Statements[tuple[Rows, Rows]]:
+    what, by = ("id = ?", key_of(place.id)) if place.id else (f"step = {HEAD}", key)
+    asked = Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND {what}", (key, key_of(place.ns), by))
+    found, rows, *named = yield Together((select_thread(key), asked, *([] if tools.names.texts else [ALL_NAMES])))
+    for names in named:
+        take_names(tools.names, names)
+    return found, rows
 
 
 def _is_asked(thread: Thread, place: Place, row: Row) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from checkpointers import IntegrityError, Saver, StorageError
 from checkpointers.records import Names
-from checkpointers.statements import Append, Many, Request
+from checkpointers.statements import Append, Many, Request, Together
 from checkpointers.testing import FaultyDatabase
 from tests.checkpointers.graphs import config
 from tests.checkpointers.test_fsck import ask, reopened, replace_row, rows_of
@@ -180,3 +180,29 @@ def test_a_stored_name_keeps_its_key() -> None:
     names.learn([(2, "other")])
     assert names.reserve(["x", "y"]) == [(4, "y")]
     assert (names.keys["x"], names.missing("xyz"), names.texts) == (1, ["y", "z"], {1: "x", 2: "other"})
+
+
+def test_opening_learns_the_names_and_what_is_asked_first(saver: Saver) -> None:
+    """The first state that is read needs two requests, of statements that the database has met; not the names again."""
+    put(saver, named("channel"))
+    asked: list[Any] = []
+    fresh = type(saver)._on(FaultyDatabase(saver.database, lambda _, request: asked.append(request)))
+    met = {one.sql for request in asked for one in request.statements}
+    asked.clear()
+    assert values(fresh) == named("channel")
+    assert [type(request) for request in asked] == [Together, Together]
+    first = {one.sql for request in asked for one in request.statements}
+    assert first <= met
+    assert any("cp_names" in sql for sql in met - first)
+
+
+@pytest.mark.parametrize(("table", "column"), [("cp_names", "seal"), ("cp_threads", "body"), ("cp_elements", "body")])
+def test_what_cannot_be_read_keeps_nobody_from_opening(saver: Saver, url: str, table: str, column: str) -> None:
+    """Whoever opens may want to mend it, or something else: what is wrong is said where it is asked for."""
+    put(saver, named("channel"))
+    ask(saver, f"ALTER TABLE {table} RENAME COLUMN {column} TO away")
+    with reopen(url) as other, pytest.raises(StorageError):
+        other.get_tuple(config())
+    ask(saver, f"ALTER TABLE {table} RENAME COLUMN away TO {column}")
+    with reopen(url) as other:
+        assert values(other) == named("channel")
