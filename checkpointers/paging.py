@@ -20,13 +20,16 @@ Page = tuple[list[read.Loaded], pages.Cursor | None]
 
 
 class Listing:
-    """Where a listing is: pages grow from one checkpoint, so that looking at the newest one reads no other."""
+    """Where a listing is: pages grow from one checkpoint, so that looking at the newest one reads no other.
+
+    Who says how many he wants is taken at his word.
+    """
 
     def __init__(self, tools: Tools, query: pages.Query, limit: int | None) -> None:
         """Start at the newest; at most so many."""
         self._tools, self._query, self._left = tools, query, limit
         self._cursor: pages.Cursor | None = None
-        self._size, self._finished = 1, limit is not None and limit <= 0
+        self._size, self._finished = (1 if limit is None else PAGES), limit is not None and limit <= 0
 
     def more(self) -> bool:
         """Tell whether there may be another page."""

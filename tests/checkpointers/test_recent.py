@@ -451,6 +451,18 @@ def test_a_listing_goes_on_while_others_add_to_what_it_listed(url: str) -> None:
         assert [*newest, *listing] == before
 
 
+def test_a_listing_of_so_many_asks_for_them_at_once(url: str) -> None:
+    """Ten are one page; the newest of a listing without a limit is read alone, and the rest is not asked for."""
+    with reopen(url) as saver:
+        loop(saver).invoke({"until": 30, "n": 0}, config())
+        ten, found = asked_for(saver, lambda: list(saver.list(config(), limit=10)))
+        one, newest = asked_for(saver, lambda: list(saver.list(config(), limit=1)))
+        first, begun = asked_for(saver, lambda: next(saver.list(config())))
+        assert [len(found), found[0].config, newest[0].config] == [10, begun.config, begun.config]
+        assert len(ten) <= len(one) + 1
+        assert first == one
+
+
 def test_a_listing_holds_one_state_and_not_all(tmp_path: Path) -> None:
     """What older checkpoints do not have is let go."""
     with SqliteSaver.open(tmp_path / "x.db") as saver:
