@@ -121,6 +121,20 @@ def plan(
     return Plan(thread, reasons, sorted(set(by_step) - set(reasons)), lines=by_step)
 
 
+def still_holds(decided: Plan, lines: Iterable[Line], pins: Iterable[int]) -> bool:
+    """Tell whether a thread is still the one that was planned for.
+
+    It may have grown since; but it may also have been taken back, or have begun anew with the same numbers, or a step
+    that was to go is pinned.
+    """
+    now = {line.step: line.id for line in lines}
+    then = {line.step: line.id for line in decided.lines.values()}
+    grown = any(step not in then for step in now)
+    same = all(then.get(step, id_) == id_ for step, id_ in now.items())
+    kept = all(step in now for step in decided.kept)
+    return same and kept and not (decided.expired and grown) and not set(pins) & set(decided.dropped)
+
+
 def _keep_roots(
     reasons: dict[int, list[str]], keep: Keep, roots: Sequence[Line], pinned: set[int], now: datetime
 ) -> None:

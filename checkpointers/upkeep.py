@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkpointers import operations
 from checkpointers.database import now
-from checkpointers.errors import HistoryError, IntegrityError, ThreadExistsError, UnknownThreadError
+from checkpointers.errors import BusyError, HistoryError, IntegrityError, ThreadExistsError, UnknownThreadError
 from checkpointers.operations import survey
 from checkpointers.operations.common import find_thread
-from checkpointers.retention import Keep, Plan, duration, moment, plan
+from checkpointers.retention import Keep, Plan, duration, moment, plan, still_holds
+from checkpointers.standing import Standing
 from checkpointers.threads import counted
 
 if TYPE_CHECKING:
     from checkpointers.database import Database
     from checkpointers.memory import Memory
     from checkpointers.operations.common import Tools
+    from checkpointers.operations.remove import Contents
     from checkpointers.recent import Recent
     from checkpointers.standing import Holder
     from checkpointers.statements import Operation, Statements
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DROPPED_AT_A_TIME = 500
+TRIES = 5
 STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
@@ -50,12 +53,12 @@ class Upkeep:
         token = self._token(thread)
         self._change(thread, lambda: operations.whole.delete_thread(self._tools(), thread, token, now()))
 
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+    def delete_for_runs(self, run_ids: str | Sequence[str]) -> None:
         """Remove the checkpoints that these runs made; those made from them keep what they need."""
-        runs = {str(run_id) for run_id in run_ids}
-        found = self.database.read(lambda: operations.remove.steps_of_runs(self._tools(), runs))
-        for thread, steps in found.items():
-            self._change(thread, partial(operations.remove.drop, self._tools(), thread, steps))
+        runs = set(_each(run_ids))
+        for thread in self.database.read(lambda: operations.remove.threads_of_runs(self._tools(), runs)):
+            chosen = partial(operations.remove.of_runs, runs)
+            self._change(thread, partial(operations.remove.drop, self._tools(), thread, chosen))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread, its history included, to a name that is free."""
@@ -66,14 +69,15 @@ class Upkeep:
         if answer == "exists":
             raise ThreadExistsError(target)
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    def prune(self, thread_ids: str | Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep only the newest checkpoint of each namespace, or nothing (`delete`, `delete_all`)."""
         if strategy not in STRATEGIES:
             msg = f"unknown strategy {strategy!r}; there are {', '.join(STRATEGIES)}"
             raise ValueError(msg)
-        for thread in map(str, thread_ids):
+        for thread in _each(thread_ids):
             if strategy == "keep_latest":
-                self._change(thread, partial(self._keep_latest, thread))
+                latest = operations.remove.keep_latest
+                self._change(thread, partial(operations.remove.drop, self._tools(), thread, latest))
             else:
                 self.delete_thread(thread)
 
@@ -160,15 +164,13 @@ class Upkeep:
         threads where something goes are reported. A thread that is damaged stays as it is and stops no other; the error
         about it comes at the end.
         """
-        if isinstance(threads, str):
-            threads = [threads]
-        infos = {info.thread: info for info in self.threads(tag=tag)}
+        known = {info.thread: None for info in self.threads(tag=tag)}
         plans, refusals = list[Plan](), list[IntegrityError]()
-        for thread in infos if threads is None else [name for name in threads if name in infos]:
+        for thread in known if threads is None else [name for name in _each(threads) if name in known]:
             try:
-                decided = self._plan(keep, thread, infos[thread].pins)
+                decided = self._plan(keep, thread) if dry_run else self._retained(keep, thread)
                 if decided.dropped:
-                    plans.append(decided if dry_run else self._apply(keep, decided))
+                    plans.append(decided)
             except IntegrityError as error:
                 refusals.append(error)
         if refusals:
@@ -185,7 +187,7 @@ class Upkeep:
         """Async `delete_thread`."""
         await self.database.elsewhere(lambda: self.delete_thread(thread_id))
 
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+    async def adelete_for_runs(self, run_ids: str | Sequence[str]) -> None:
         """Async `delete_for_runs`."""
         await self.database.elsewhere(lambda: self.delete_for_runs(run_ids))
 
@@ -193,7 +195,7 @@ class Upkeep:
         """Async `copy_thread`."""
         await self.database.elsewhere(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    async def aprune(self, thread_ids: str | Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Async `prune`."""
         await self.database.elsewhere(lambda: self.prune(thread_ids, strategy=strategy))
 
@@ -260,18 +262,24 @@ class Upkeep:
         if not self._change(str(thread), lambda: survey.label(self._tools(), str(thread), add=add, remove=remove)):
             raise UnknownThreadError(str(thread))
 
-    def _keep_latest(self, thread: str) -> Statements[None]:
-        found = yield from operations.remove.contents(self._tools(), thread)
-        if found is not None:
-            yield from operations.remove.drop(self._tools(), thread, operations.remove.keep_latest(found))
+    def _retained(self, keep: Keep, thread: str) -> Plan:
+        """Plan, and drop what goes; plan again where others took back meanwhile what was to be kept."""
+        freed = 0
+        for _ in range(TRIES):
+            decided = self._plan(keep, thread)
+            done, more = self._apply(keep, decided)
+            freed += more
+            if done:
+                return replace(decided, frees=freed)
+        raise BusyError(f"thread {thread!r}", "others take steps of it back again and again", hint="retain it again")
 
-    def _plan(self, keep: Keep, thread: str, pins: Iterable[int]) -> Plan:
+    def _plan(self, keep: Keep, thread: str) -> Plan:
         def planned() -> Statements[Plan]:
             found = yield from operations.remove.contents(self._tools(), thread)
             known = operations.remove.lines(found) if found else []
-            stands = found.thread.standing if found else None
-            written = moment(stands.updated_at) if stands is not None and stands.effects else None
-            decided = plan(thread, keep, known, now=datetime.now(UTC), pins=pins, written=written)
+            stands = found.thread.standing if found else Standing(thread)
+            written = moment(stands.updated_at) if stands.effects else None
+            decided = plan(thread, keep, known, now=datetime.now(UTC), pins=stands.pins, written=written)
             since = _since(keep.max_age) if decided.expired else 0
             if found is None:
                 return decided
@@ -282,14 +290,31 @@ class Upkeep:
 
         return self.database.read(planned)
 
-    def _apply(self, keep: Keep, decided: Plan) -> Plan:
-        """Drop what was planned, the oldest first, so many at a time; what was written since stays."""
+    def _apply(self, keep: Keep, decided: Plan) -> tuple[bool, int]:
+        """Drop what was planned, the oldest first, so many at a time; tell whether all of it went, and what that freed.
+
+        What was written since stays; where the thread is not the one any more that was planned for, the rest does too.
+        """
         freed, since = 0, _since(keep.max_age) if decided.expired else 0
         for start in range(0, len(decided.dropped), DROPPED_AT_A_TIME):
             some = decided.dropped[start : start + DROPPED_AT_A_TIME]
-            drop = partial(operations.remove.drop, self._tools(), decided.thread, some, unwritten_since=since)
+            holds: list[bool] = []
+
+            def chosen(found: Contents, some: Sequence[int] = some, holds: list[bool] = holds) -> Sequence[int]:
+                lines = operations.remove.lines(found)
+                holds[:] = [still_holds(decided, lines, found.thread.standing.pins)]
+                return some if holds[0] else ()
+
+            drop = partial(operations.remove.drop, self._tools(), decided.thread, chosen, unwritten_since=since)
             freed += self._change(decided.thread, drop)
-        return replace(decided, frees=freed)
+            if not all(holds):
+                return False, freed
+        return True, freed
+
+
+def _each(names: str | Iterable[str]) -> list[str]:
+    """Give names as text; one alone is not the names of its letters."""
+    return [names] if isinstance(names, str) else [str(name) for name in names]
 
 
 def _since(since: datetime | str | timedelta | float | None) -> int:

@@ -88,7 +88,7 @@ def _roll_back(tools: Tools, thread: Thread) -> Statements[None]:
         yield from take_back(thread, note)
         yield Statement(SET_NOTE, (None, thread.key))
     rows = yield Statement("SELECT step FROM cp_checkpoints WHERE thread = ? AND step > ?", (thread.key, steps))
-    yield from drop(tools, thread.name, [NO_STEP, *(row[0] for row in rows)])
+    yield from drop(tools, thread.name, lambda _: [NO_STEP, *(row[0] for row in rows)])
 
 
 def _found_or_begun(tools: Tools, name: str, now: int) -> Statements[Thread]:

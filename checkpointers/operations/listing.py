@@ -10,7 +10,7 @@ import ormsgpack
 
 from checkpointers.codec import Bundle
 from checkpointers.compression import PLAIN
-from checkpointers.errors import IncompleteRecordError, IntegrityError
+from checkpointers.errors import IncompleteRecordError, IntegrityError, ShreddedError
 from checkpointers.keys import key_of
 from checkpointers.operations.common import (
     ID,
@@ -113,8 +113,11 @@ def _page(
     while at is not None and at.thread is not None:
         thread = at.thread
         whole = not query.filter and not query.before and (query.place is None or (query.any_ns and not query.place.id))
+        if at.step == _HIGHEST and not at.begun:
+            at = (yield from _begun(tools, query, at, size)) or (yield from _next_thread(tools, query, at))
+            continue
         if at.step == _HIGHEST:
-            counted, rows = at.begun or (yield Together(_beginning(thread.key, query, at, size)))
+            counted, rows = at.begun
             _see_all(thread, counted)
         else:
             at, rows = yield from _further(tools, query, at, size)
@@ -237,7 +240,7 @@ def _first(tools: Tools, query: Query, size: int) -> Statements[Cursor | None]:
     if query.place is None:
         return (yield from _next_thread(tools, query, Cursor(None, 0)))
     if not query.before:
-        return (yield from _at_the_head(tools, query, query.place.thread, size))
+        return (yield from _at_the_head(tools, query, query.place.thread, Cursor(None, _HIGHEST), size))
     thread = yield from find_thread(tools, query.place.thread)
     if thread is None:
         return None
@@ -250,14 +253,25 @@ def _first(tools: Tools, query: Query, size: int) -> Statements[Cursor | None]:
 _HIGHEST: Final = 2**31 - 1
 
 
-def _at_the_head(tools: Tools, query: Query, name: str, size: int) -> Statements[Cursor | None]:
+def _at_the_head(tools: Tools, query: Query, name: str, start: Cursor, size: int) -> Statements[Cursor | None]:
     """Find a thread and read its first page with it: on Postgres a round trip takes longer than either."""
-    start, key = Cursor(None, _HIGHEST), tools.key(name)
+    key = tools.key(name)
     rows, *begun = yield Together((select_thread(key), *_beginning(key, query, start, size)))
     if not rows:
         thread = yield from find_thread(tools, name)
-        return Cursor(thread, _HIGHEST) if thread is not None else None
+        return replace(start, thread=thread) if thread is not None else None
     return replace(start, thread=open_thread(tools, rows[0], name), begun=begun)
+
+
+def _begun(tools: Tools, query: Query, cursor: Cursor, size: int) -> Statements[Cursor | None]:
+    """Begin with a thread as it stands now: since it was found others may have changed it, or removed it."""
+    thread: Any = cursor.thread
+    try:
+        return (yield from _at_the_head(tools, query, thread.name, cursor, size))
+    except ShreddedError:
+        if query.place is None:
+            return None
+        raise
 
 
 def _step_before(thread: Thread, query: Query) -> Statements[tuple[int | None, bool]]:

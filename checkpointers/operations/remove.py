@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ from checkpointers.status import BESIDE
 from checkpointers.tally import kinds_in
 
 SCANNED_AT_A_TIME: Final = 1_000
+Choose = Callable[["Contents"], Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +108,21 @@ def lines(found: Contents) -> list[Line]:
     return result
 
 
-def drop(tools: Tools, name: str, dropped: Collection[int], *, unwritten_since: int = 0) -> Statements[int]:
-    """Remove these checkpoints of a thread and every element that only they needed; give the bytes freed.
+def drop(tools: Tools, name: str, choose: Choose, *, unwritten_since: int = 0) -> Statements[int]:
+    """Remove checkpoints of a thread and every element that only they needed; give the bytes freed.
 
+    Which, is chosen while nobody else can change the thread: what was seen of it before may be of another life of it.
     What is kept keeps all that it needs of them, or nothing happens. The ledger stays, whatever goes: an effect is not
     done again because history was pruned. Only with the last checkpoint of a thread that nobody wrote to since that
     time it goes too.
     """
-    thread = (yield from locked(tools, name)) if dropped else None
+    thread = yield from locked(tools, name)
     if thread is None:
         return 0
     found = yield from contents_of(tools, thread)
+    dropped = choose(found)
+    if not dropped:
+        return 0
     cut = _cut(found, dropped)
     before = yield from _bytes(thread.key)
     yield from _relink(tools, found, cut.changed)
@@ -317,26 +322,39 @@ def _bytes(thread: int) -> Statements[int]:
     return int(rows[0][0])
 
 
-def steps_of_runs(tools: Tools, run_ids: Collection[str]) -> Statements[dict[str, list[int]]]:
-    """Find the checkpoints that these runs made, by thread."""
-    found: dict[str, list[int]] = {}
+def threads_of_runs(tools: Tools, run_ids: Collection[str]) -> Statements[list[str]]:
+    """Find the threads in which these runs made checkpoints."""
+    found = []
     for row in (yield Statement(SELECT_THREAD)):
-        if is_shredded(row):
-            continue
-        thread = open_thread(tools, row)
-        after = 0
-        while True:
-            rows = yield Statement(
-                f"{SELECT_CHECKPOINT} WHERE thread = ? AND step > ? ORDER BY step LIMIT {SCANNED_AT_A_TIME}",
-                (thread.key, after),
-            )
-            for one in rows:
-                if told_metadata(thread, one).get("run_id") in run_ids:
-                    found.setdefault(thread.name, []).append(one[STEP])
-            if len(rows) < SCANNED_AT_A_TIME:
-                break
-            after = rows[-1][STEP]
+        if not is_shredded(row):
+            thread = open_thread(tools, row)
+            if (yield from _has_one_of(thread, run_ids)):
+                found.append(thread.name)
     return found
+
+
+def _has_one_of(thread: Thread, run_ids: Collection[str]) -> Statements[bool]:
+    after = 0
+    while True:
+        rows = yield Statement(
+            f"{SELECT_CHECKPOINT} WHERE thread = ? AND step > ? ORDER BY step LIMIT {SCANNED_AT_A_TIME}",
+            (thread.key, after),
+        )
+        if any(_is_of(run_ids, thread, row) for row in rows):
+            return True
+        if len(rows) < SCANNED_AT_A_TIME:
+            return False
+        after = rows[-1][STEP]
+
+
+def of_runs(run_ids: Collection[str], found: Contents) -> list[int]:
+    """Give the steps that these runs made."""
+    return [row[STEP] for row in found.rows if _is_of(run_ids, found.thread, row)]
+
+
+def _is_of(run_ids: Collection[str], thread: Thread, row: Row) -> bool:
+    run = told_metadata(thread, row).get("run_id")
+    return isinstance(run, str) and run in run_ids
 
 
 def keep_latest(found: Contents) -> list[int]:

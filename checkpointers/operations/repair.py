@@ -180,7 +180,8 @@ def unencrypted(limit: int, after: int) -> Statements[list[int]]:
 
 def encrypt(tools: Tools, key: int) -> Statements[bool]:
     """Encrypt every row of a thread that is not."""
-    yield from lock(key)
+    if not (yield from lock(key)):
+        return False
     rows = yield Statement(f"{SELECT_THREAD} WHERE t.thread = ? AND k.key IS NULL", (key,))
     if not rows:
         return False

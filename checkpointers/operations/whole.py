@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkpointers.effects import BODIES, COVER, EFFECTS, moved_part, sealed_entry
-from checkpointers.errors import IncompleteRecordError
+from checkpointers.errors import BusyError, IncompleteRecordError
 from checkpointers.operations.bodies import BODY_COLUMNS
 from checkpointers.operations.common import (
     CHECKPOINT_COLUMNS,
@@ -44,18 +44,30 @@ PRIMARY: Final = {
 }  # fmt: skip
 NAMED_BY_VAULT: Final = ("cp_effects", "cp_bodies")
 MOVED: Final = 500
+TRIES: Final = 100
 MOVED_PARTS: Final = 16
 
 
-def lock(key: int) -> Statements[None]:
-    """Keep every other writer from a thread until the end of this transaction."""
-    yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ?", (key,))
+def lock(key: int) -> Statements[bool]:
+    """Keep every other writer from a thread until the end of this transaction; tell whether there is one."""
+    return bool((yield Statement("UPDATE cp_threads SET stamp = stamp WHERE thread = ? RETURNING thread", (key,))))
 
 
 def locked(tools: Tools, name: str) -> Statements[Thread | None]:
-    """Lock a thread, and find it."""
-    yield from lock(tools.key(name))
-    return (yield from find_thread(tools, name))
+    """Lock a thread, and find it; one that was not there to be locked, and then is found, is locked first."""
+    for _ in range(TRIES):
+        held = yield from lock(tools.key(name))
+        thread = yield from find_thread(tools, name)
+        if held or thread is None:
+            return thread
+    raise BusyError(f"thread {name!r}", "it is begun and deleted again and again")
+
+
+def _lock_place(tools: Tools, key: int, name: str) -> Statements[None]:
+    """Lock a thread; where there is none, nobody else begins it until the end of this transaction."""
+    row = pack_standing(key, tools.vaults.fresh(key)[0], Standing(name))
+    if not (yield from lock(key)) and not (yield Statement(BEGIN, (key, *row))):
+        yield from lock(key)
 
 
 def restand(thread: Thread, after: Standing) -> Statements[None]:
@@ -80,7 +92,7 @@ def may_change(tools: Tools, name: str, token: bytes | None) -> Statements[None]
 def delete_thread(tools: Tools, name: str, token: bytes | None, now: int) -> Statements[None]:
     """Remove everything of a thread; roots before leaves. What somebody else holds stays, with a refusal."""
     key = tools.key(name)
-    yield from lock(key)
+    yield from _lock_place(tools, key, name)
     yield from may_change(tools, name, token)
     yield from erase(key)
     if token is not None:

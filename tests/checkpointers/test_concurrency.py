@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ import pytest
 from langgraph.graph import StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from checkpointers import HeadMovedError, Saver, SqliteSaver, open_saver
+from checkpointers import HeadMovedError, Saver, SqliteSaver, ThreadBusyError, UnknownThreadError, open_saver
 from checkpointers.grouping import Groups, Waiting
 from checkpointers.memory import WRITTEN_KEPT
 from checkpointers.operations.common import Place
@@ -443,3 +444,49 @@ def test_writes_go_along_with_no_checkpoint_but_their_own(url: str, monkeypatch:
             writing.result(20)
         assert saver.get_tuple(first).pending_writes == []  # type: ignore[union-attr]
         assert saver.get_tuple(config(checkpoint_ns="inner:1")) is not None
+
+
+def _held(saver: Saver) -> None:
+    with saver.lease("t"):
+        pass
+
+
+DEEDS = {
+    "tag": lambda saver: saver.tag("t", "x"),
+    "lease": _held,
+    "copy": lambda saver: saver.copy_thread("t", "copy"),
+    "delete": lambda saver: saver.delete_thread("t"),
+    "prune": lambda saver: saver.prune(["t"]),
+}
+
+
+@pytest.mark.parametrize("at", range(2, 9))
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_thread_that_begins_while_it_is_changed_as_a_whole(postgres_url: str, deed: str, at: int) -> None:
+    """What somebody asks of a thread that there is not yet takes nothing back of what is stored meanwhile."""
+    steps: list[Any] = []
+    places: list[dict[str, Any]] = []
+    with reopen(postgres_url) as writer, reopen(postgres_url) as other, ThreadPoolExecutor(1) as pool:
+
+        def step(number: int) -> None:
+            what = {"x": number, "list": [f"item {n} of several" for n in range(3 * number)]}
+            places.append(put(writer, what, after=places[-1] if places else None, version=number))
+
+        def meanwhile(number: int, request: Any) -> None:
+            if number in (at, at + 1):
+                steps.append(pool.submit(step, 1 + len(steps)))
+                with suppress(TimeoutError):  # it may have to wait for the deed
+                    steps[-1].result(0.3)
+
+        watched = type(other)(FaultyDatabase(other.database, meanwhile))
+        with suppress(UnknownThreadError, HeadMovedError, ThreadBusyError):
+            DEEDS[deed](watched)
+        stored = 0
+        with suppress(HeadMovedError, ThreadBusyError):  # it was deleted meanwhile, or is held
+            for done in steps:
+                done.result(20)
+                stored += 1
+        with reopen(postgres_url) as fresh:
+            assert fresh.fsck() == []
+            if deed != "delete" and stored == len(steps) > 0:
+                assert values(fresh)["x"] == stored

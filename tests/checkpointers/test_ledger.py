@@ -482,7 +482,7 @@ def test_a_claim_since_a_thread_was_found_expired_stays(saver: Saver) -> None:
     entry, _ = saver.ledger.claim("t", "k", {})
     planned = entry.at - timedelta(seconds=1)
     since = int(planned.timestamp() * 1_000_000)
-    saver.database.exclusive(lambda: remove.drop(saver._tools(), "t", [1], unwritten_since=since))
+    saver.database.exclusive(lambda: remove.drop(saver._tools(), "t", lambda _: [1], unwritten_since=since))
     assert saver.get_tuple(config()) is None
     assert saver.ledger.entries("t") == [entry]
     assert saver.fsck() == []

@@ -451,6 +451,32 @@ def test_a_listing_goes_on_while_others_add_to_what_it_listed(url: str) -> None:
         assert [*newest, *listing] == before
 
 
+CHANGES = {
+    "delete": (lambda saver: saver.delete_thread("a"), 0),
+    "prune": (lambda saver: saver.prune(["a"]), 1),
+    "retain": (lambda saver: saver.retain(Keep(last=2), threads=["a"]), 2),
+    "shred": (lambda saver: saver.shred("a"), 0),
+    "begin again": (lambda saver: [saver.delete_thread("a"), put(saver, {"n": 1}, after=config("a", checkpoint_ns=""))], 1),
+    "add": (lambda saver: put(saver, {"n": 1}, after=config("a", checkpoint_ns="")), 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_listing_of_all_threads_goes_on_while_others_change_them(url: str, change: str) -> None:
+    """A thread is listed as it stands when its turn comes, or not at all: that is no damage."""
+    with reopen(url, keys=KEYS) as saver, reopen(url, keys=KEYS) as other:
+        for name in ("b", "a", "c"):
+            loop(saver).invoke({"until": 3, "n": 0}, config(name))
+        listing = saver.list(None)
+        seen = [next(listing)]
+        deed, left = CHANGES[change]
+        deed(other)
+        seen += listing
+        by_thread = [one.config["configurable"]["thread_id"] for one in seen]
+        assert [by_thread.count(name) for name in "abc"] == [left, 5, 5]
+        assert len(list(saver.list(None))) == len(seen)
+
+
 def test_a_listing_of_so_many_asks_for_them_at_once(url: str) -> None:
     """Ten are one page; the newest of a listing without a limit is read alone, and the rest is not asked for."""
     with reopen(url) as saver:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import random
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypedDict
@@ -20,6 +22,7 @@ from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, 
 from tests.checkpointers.test_graphs import states
 from tests.checkpointers.test_storage import put
 from tests.checkpointers.wild import difference
+from tests.conftest import reopen
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
@@ -265,3 +268,92 @@ def test_retention_beside_a_running_agent(saver: Saver) -> None:
         assert [e["id"] for e in run.result()["log"]] == list(range(120))
     assert count > 1
     assert [e["id"] for e in app.get_state(config()).values["log"]] == list(range(120))
+
+
+def before_the_first_change(saver: Saver, patch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
+    """Let somebody else do something between what a job found and what it changes for that."""
+    change, deeds = saver.database.exclusive, [deed]
+
+    def changed(operation: Any) -> Any:
+        if deeds:
+            deeds.pop()()
+        return change(operation)
+
+    patch.setattr(saver.database, "exclusive", changed)
+
+
+def chain(saver: Saver, text: str, count: int, *, run: str = "r", after: Any = None) -> list[Any]:
+    places = [after]
+    for number in range(1, count + 1):
+        place = (places[-1] or config(checkpoint_ns="")) | {"metadata": {"run_id": run}}
+        places.append(put(saver, {"x": f"{text} {number}"}, after=place, version=number))
+    return places[1:]
+
+
+def texts(saver: Saver) -> list[str]:
+    return [one.checkpoint["channel_values"]["x"] for one in saver.list(config())][::-1]
+
+
+def anew(saver: Saver) -> None:
+    saver.delete_thread("t")
+    chain(saver, "anew", 3)
+
+
+MEANWHILE = {
+    "begun anew": (anew, Keep(last=2), ["anew 2", "anew 3"]),
+    "taken back": (lambda saver: saver.delete_for_runs(["late"]), Keep(last=2), ["early 2", "early 3"]),
+    "pinned": (lambda saver: saver.pin("t", 2), Keep(last=1), ["early 2", "late 3"]),
+    "grown": (lambda saver: chain(saver, "new", 2, after=saver.get_tuple(config()).config), Keep(last=1),
+              ["late 3", "new 1", "new 2"]),
+    "cut by another": (lambda saver: saver.retain(Keep(last=1)), Keep(last=2), ["late 3"]),
+    "expired, then written": (lambda saver: chain(saver, "new", 1, after=saver.get_tuple(config()).config),
+                              Keep(max_age=0.5, last=2), ["late 3", "new 1"]),
+    "expired, then pinned": (lambda saver: saver.pin("t", 2), Keep(max_age=0.5, last=2), ["early 2", "late 2", "late 3"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MEANWHILE)
+def test_a_thread_that_changes_between_its_plan_and_what_that_drops(
+    url: str, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """A plan holds for the thread that it was made for, not for another one with the same numbers: else it is made again."""
+    deed, keep, left = MEANWHILE[case]
+    with reopen(url) as job, reopen(url) as other:
+        chain(other, "late", 3, run="late", after=chain(other, "early", 3, run="early")[-1])
+        if keep.max_age:
+            time.sleep(0.6)
+        before_the_first_change(job, monkeypatch, lambda: deed(other))
+        job.retain(keep)
+        assert texts(job) == left
+        assert job.fsck() == []
+
+
+@pytest.mark.parametrize(("call", "left"), [
+    (lambda saver: saver.delete_for_runs("r"), ["anew 1", "anew 2", "anew 3"]),
+    (lambda saver: saver.prune("t"), ["anew 3"]),
+])  # fmt: skip
+def test_a_thread_that_begins_anew_while_it_is_pruned(
+    url: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[Saver], None], left: list[str]
+) -> None:
+    """What goes is chosen when nobody else can change the thread any more."""
+    with reopen(url) as job, reopen(url) as other:
+        chain(other, "first", 6)
+
+        def begin() -> None:
+            other.delete_thread("t")
+            chain(other, "anew", 3, run="another")
+
+        before_the_first_change(job, monkeypatch, begin)
+        call(job)
+        assert texts(job) == left
+
+
+def test_a_name_alone_is_one_name(saver: Saver) -> None:
+    """A text is not the names of its letters."""
+    for name in ("a", "b", "ab"):
+        put(saver, {"n": 1}, after=config(name, checkpoint_ns="") | {"metadata": {"run_id": name}})
+    saver.prune("ab", strategy="delete")
+    assert {one.thread for one in saver.threads()} == {"a", "b"}
+    saver.delete_for_runs("ab")
+    saver.delete_for_runs("a")
+    assert {one.thread for one in saver.threads()} == {"b"}
