@@ -34,10 +34,10 @@ class Care(Upkeep):
         Each finding names the thread, the step if it is known, what is wrong, and the newest step that is sound.
         """
         tools = self._own_tools()
-        unnamed = self.database.read(lambda: operations.checking.names(tools))
+        unnamed = self._read(lambda: operations.checking.names(tools))
         findings = unnamed if thread is None else []
-        for key, name in self.database.read(lambda: operations.checking.stored_threads(tools, thread)):
-            check = self.database.read(partial(operations.checking.thread, tools, key, name))
+        for key, name in self._read(lambda: operations.checking.stored_threads(tools, thread)):
+            check = self.database.snapshot(partial(operations.checking.thread, tools, key, name))
             if check is not None:
                 heads = check.heads()
                 findings += [replace(found, sound=heads[0] if heads else None) for found in check.findings]
@@ -100,7 +100,7 @@ class Care(Upkeep):
         """Look at a checkpoint without validating or building anything: damaged, newer or unknown parts are shown."""
         from checkpointers.operations import inspecting  # noqa: PLC0415  it loads LangGraph
 
-        return self.database.read(lambda: inspecting.raw(self._tools(), place_of(config)))
+        return self._read(lambda: inspecting.raw(self._tools(), place_of(config)))
 
     async def ainspect(self, config: RunnableConfig) -> Raw | None:
         """Async `inspect`."""

@@ -47,7 +47,11 @@ class Database(ABC):
 
     @abstractmethod
     def read(self, operation: Operation[T]) -> T:
-        """Run an operation that only reads, on one consistent view where the database gives one."""
+        """Run an operation that only reads, in as few round trips as it has requests; others may write between two."""
+
+    @abstractmethod
+    def snapshot(self, operation: Operation[T]) -> T:
+        """Run an operation that only reads, all of it as the database stood at one moment."""
 
     @abstractmethod
     def exclusive(self, operation: Operation[T]) -> T:

@@ -67,7 +67,7 @@ def put_told(
 
 def _based(saver: Saver, thread: str, ns: str) -> dict[str, list[str]]:
     place = Place(thread, ns, None)
-    return saver.database.read(lambda: based(saver._tools(), place))  # noqa: SLF001
+    return saver._read(lambda: based(saver._tools(), place))  # noqa: SLF001
 
 
 def parent_of(found: CheckpointTuple) -> str | None:

@@ -40,7 +40,7 @@ class Reader(Care):
         """Give the ledger and the bodies of the threads."""
         from checkpointers.ledger import Ledger  # noqa: PLC0415  paid by who asks for it
 
-        return Ledger(self.database, self._memory, self._tools, token=self._token, read=self.database.read)
+        return Ledger(self.database, self._memory, self._tools, token=self._token, read=self._read)
 
     def _token(self, thread: str) -> bytes | None:
         del thread

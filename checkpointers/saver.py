@@ -23,7 +23,7 @@ from checkpointers import session
 from checkpointers.care import Care
 from checkpointers.codec import Codec
 from checkpointers.database import now
-from checkpointers.errors import CheckpointerError, ForkedWarning, IntegrityError, UnstorableValueError, at
+from checkpointers.errors import CheckpointerError, ForkedWarning, UnstorableValueError, at
 from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
 from checkpointers.lease import Desk, IfBusy, Lease
 from checkpointers.ledger import Ledger
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
     from checkpointers.database import Database
-    from checkpointers.statements import Operation
 
 T = TypeVar("T")
 DEFAULT_MEMORY: Final = 64 << 20
@@ -367,13 +366,6 @@ class Saver(Care, BaseCheckpointSaver[Any]):
             keeps = 0 if self.database.looks_again else self._budget // 4
             self._codec, self._recent = Codec(self.serde), Recent(keeps)
         return Tools(self._codec, self._names, self.vaults, self.database.tenant, self._recent)
-
-    def _read(self, operation: Operation[T]) -> T:
-        """Read; again if a delete slipped between two statements, so that only what is really missing is an error."""
-        try:
-            return self.database.read(operation)
-        except IntegrityError:
-            return self.database.read(operation)
 
 
 def _goes_with(writes: rows.NewWrites, new: write.NewCheckpoint) -> bool:

@@ -147,6 +147,10 @@ class FaultyDatabase(Database):
         """Read with faults."""
         return self._real.read(lambda: self._watched(operation()))
 
+    def snapshot(self, operation: Operation[T]) -> T:
+        """Read at one moment, with faults."""
+        return self._real.snapshot(lambda: self._watched(operation()))
+
     def exclusive(self, operation: Operation[T]) -> T:
         """Run in a transaction, with faults."""
         again: list[Request] = []

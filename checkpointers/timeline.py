@@ -99,7 +99,7 @@ class Timeline:
         own = cast("Saver", self._saver)
         if not 0 < number <= self.head.number:
             return self.head if number == -1 else None
-        found = own.database.read(lambda: survey.one_step(own._tools(), self.thread, self.ns, number))  # noqa: SLF001
+        found = own._read(lambda: survey.one_step(own._tools(), self.thread, self.ns, number))  # noqa: SLF001
         self._near |= {info.id: info for info in found}
         return found[-1] if found and found[-1].number == number else None
 

@@ -47,6 +47,13 @@ class Upkeep:
     def _token(self, thread: str) -> bytes | None:
         raise NotImplementedError
 
+    def _read(self, operation: Operation[T]) -> T:
+        """Read; if others removed something between two requests, as it stood at one moment: damage is real damage."""
+        try:
+            return self.database.read(operation)
+        except IntegrityError:
+            return self.database.snapshot(operation)
+
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and everything in it; a thread that does not exist is already gone."""
         thread = str(thread_id)
@@ -56,7 +63,7 @@ class Upkeep:
     def delete_for_runs(self, run_ids: str | Sequence[str]) -> None:
         """Remove the checkpoints that these runs made; those made from them keep what they need."""
         runs = set(_each(run_ids))
-        for thread in self.database.read(lambda: operations.remove.threads_of_runs(self._tools(), runs)):
+        for thread in self._read(lambda: operations.remove.threads_of_runs(self._tools(), runs)):
             chosen = partial(operations.remove.of_runs, runs)
             self._change(thread, partial(operations.remove.drop, self._tools(), thread, chosen))
 
@@ -97,7 +104,7 @@ class Upkeep:
         if limit is not None:
             counted("limit", limit, least=0)
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
-        return self.database.read(lambda: survey.threads(self._tools(), wanted))
+        return self._read(lambda: survey.threads(self._tools(), wanted))
 
     def steps(self, thread: str, ns: str | None = "", *, newest: int | None = None, after: int = 0) -> list[StepInfo]:
         """List the steps of a thread, oldest first, without loading a state; `ns` None: those of its subgraphs too.
@@ -113,26 +120,26 @@ class Upkeep:
                 raise HistoryError(
                     f"ask for either the newest steps or those after one: newest={newest}, after={after}"
                 )
-            return self.database.read(lambda: survey.newest_steps(self._tools(), name, ns, newest))
-        return self.database.read(lambda: survey.steps(self._tools(), name, ns, after))
+            return self._read(lambda: survey.newest_steps(self._tools(), name, ns, newest))
+        return self._read(lambda: survey.steps(self._tools(), name, ns, after))
 
     def tasks(self, thread: str, ns: str = "") -> dict[str, list[str]]:
         """Give, for the checkpoints of a thread by their ids, the ids of the tasks that have written on each."""
-        return self.database.read(lambda: survey.tasks(self._tools(), str(thread), ns))
+        return self._read(lambda: survey.tasks(self._tools(), str(thread), ns))
 
     def holder(self, thread: str) -> Holder | None:
         """Say who holds the lease of a thread now: `owner`, `since`, `until` (in microseconds), `epoch`."""
-        found = self.database.read(lambda: find_thread(self._tools(), str(thread)))
+        found = self._read(lambda: find_thread(self._tools(), str(thread)))
         holder = found.holder if found is not None else None
         return None if holder is None or holder.expired else holder
 
     def usage(self, thread: str | None = None) -> list[Usage]:
         """Say where the bytes are, by thread and channel, the largest first."""
-        return self.database.read(lambda: survey.usage(self._tools(), thread))
+        return self._read(lambda: survey.usage(self._tools(), thread))
 
     def readable(self) -> list[Readable]:
         """Say what was left readable of encrypted threads, the newest first; it needs no key, and trusts no seal."""
-        return self.database.read(survey.readable)
+        return self._read(survey.readable)
 
     def tag(self, thread: str, *tags: str) -> None:
         """Give a thread tags, by which `threads` and `retain` find it."""
@@ -288,7 +295,7 @@ class Upkeep:
             )
             return replace(decided, frees=frees)
 
-        return self.database.read(planned)
+        return self._read(planned)
 
     def _apply(self, keep: Keep, decided: Plan) -> tuple[bool, int]:
         """Drop what was planned, the oldest first, so many at a time; tell whether all of it went, and what that freed.

@@ -97,7 +97,7 @@ def _planned(saver: Saver, thread: str, db: str, *, delete: bool) -> Plan:
         frees = yield from remove.would_free(tools, found, dropped)
         return Plan(thread, {step: [NEWEST] for step in every if step not in dropped}, dropped, frees=frees)
 
-    plan: Plan | None = saver.database.read(planned)
+    plan: Plan | None = saver._read(planned)  # noqa: SLF001  the same
     if plan is None:
         raise desk.unknown(thread, db)
     return plan

@@ -21,14 +21,24 @@ import pytest
 from langgraph.graph import StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from checkpointers import HeadMovedError, Saver, SqliteSaver, ThreadBusyError, UnknownThreadError, open_saver
+from checkpointers import (
+    HeadMovedError,
+    History,
+    Keep,
+    Saver,
+    SqliteSaver,
+    ThreadBusyError,
+    UnknownStepError,
+    UnknownThreadError,
+    open_saver,
+)
 from checkpointers.grouping import Groups, Waiting
 from checkpointers.memory import WRITTEN_KEPT
 from checkpointers.operations.common import Place
 from checkpointers.operations.rows import NewWrites
 from checkpointers.session import RUN
 from checkpointers.testing import FaultyDatabase
-from tests.checkpointers.graphs import State, config, loop, of_a_run
+from tests.checkpointers.graphs import DeltaState, State, config, loop, of_a_run
 from tests.checkpointers.test_storage import put, values
 from tests.conftest import reopen
 
@@ -490,3 +500,36 @@ def test_a_thread_that_begins_while_it_is_changed_as_a_whole(postgres_url: str, 
             assert fresh.fsck() == []
             if deed != "delete" and stored == len(steps) > 0:
                 assert values(fresh)["x"] == stored
+
+
+READINGS = {
+    "fsck": lambda saver: saver.fsck("t"),
+    "fsck of all": lambda saver: saver.fsck(),
+    "steps": lambda saver: saver.steps("t") and [],
+    "tasks": lambda saver: saver.tasks("t") and [],
+    "state": lambda saver: loop(saver).get_state(config()) and [],
+    "history": lambda saver: len(History(saver, "t")) and [],
+    "listing": lambda saver: [*saver.list(config())] and [],
+    "plan": lambda saver: saver.retain(Keep(last=2), dry_run=True) and [],
+    "told": lambda saver: saver.get_delta_channel_history(config=config(), channels=["log"]) and [],
+}
+
+
+@pytest.mark.parametrize("deed", ["add", "cut", "both"])
+@pytest.mark.parametrize("reading", READINGS)
+def test_what_is_read_while_others_work_is_never_damaged(url: str, reading: str, deed: str) -> None:
+    """Before each request of a reading somebody else goes on with the thread, removes most of it, or both."""
+    with reopen(url) as worker, reopen(url) as reader:
+        app = loop(worker, DeltaState)
+        app.invoke({"until": 12, "n": 0}, config())
+
+        def meanwhile(number: int, request: Any) -> None:
+            if number < 20:
+                if deed != "cut":
+                    app.invoke({"until": 12 + number}, config())
+                if deed != "add":
+                    worker.retain(Keep(last=20 - number))
+
+        watched = type(reader)(FaultyDatabase(reader.database, meanwhile))
+        with suppress(UnknownStepError):  # a history says that a step was dropped since
+            assert READINGS[reading](watched) == []
