@@ -6,7 +6,7 @@ the writes since. When ancestors are deleted, what their descendants need of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -69,8 +69,11 @@ class _Goal:
     stored: bool
 
     @classmethod
-    def after(cls, record: Record, channel: str) -> _Goal:
+    def after(cls, record: Record, channel: str, late: Collection[int]) -> _Goal:
+        """Follow the trail, unless it leads past a step that was written late: then the parent, one by one."""
         step, start = record.trail.get(channel), record.step - 1
+        if step is not None and any(step < one < record.step for one in late):
+            step = None
         return cls(step, record.parent, start if step is None else step, start, bool(record.chain))
 
     def hit(self, page: Mapping[int, Ancestor], ids: Mapping[str, int]) -> Ancestor | None:
@@ -79,7 +82,10 @@ class _Goal:
 
 
 def delta_history(
-    target: Record, channels: Sequence[str], page: Callable[[int, int], Statements[tuple[Sequence[Ancestor], int]]]
+    target: Record,
+    channels: Sequence[str],
+    page: Callable[[int, int], Statements[tuple[Sequence[Ancestor], int]]],
+    late: Collection[int] = (),
 ) -> Statements[dict[str, Base]]:
     """Follow each channel to its start, over only those ancestors that may have something for it.
 
@@ -88,7 +94,7 @@ def delta_history(
     """
     walk = _Walk(channels)
     walk.start(target)
-    goals = {channel: _Goal.after(target, channel) for channel in walk.open if target.parent}
+    goals = {channel: _Goal.after(target, channel, late) for channel in walk.open if target.parent}
     read: dict[int, Ancestor] = {}
     ids: dict[str, int] = {}
     at = target.step
@@ -104,7 +110,7 @@ def delta_history(
             for name in names:
                 del goals[name]
                 if name in walk.open and record.parent:
-                    goals[name] = _Goal.after(record, name)
+                    goals[name] = _Goal.after(record, name, late)
         if not hits:
             top = max(goal.below for goal in goals.values())
             limit = DENSE if at - top <= NEAR else SPARSE

@@ -31,7 +31,8 @@ FOLDED: Final = 8
 class Standing:
     """What the row of a thread says; `head` 0 means that the root namespace has no checkpoint.
 
-    `effects` and `fold` are the tally of the ledger: how many entries, and their ids folded into one number.
+    `effects` and `fold` are the tally of the ledger: how many entries, and their ids folded into one number. `late` are
+    the steps on which a DeltaChannel was written when there was a child already that thought there was nothing for it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Standing:
     effects: int = 0
     fold: int = 0
     bodies: int = 0
+    late: Sequence[int] = ()
 
     def copy(self) -> Standing:
         """Give another one that says the same."""
@@ -110,7 +112,8 @@ def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, 
     )  # fmt: skip
     labels = [standing.tags, standing.pins] if standing.tags or standing.pins else None
     told = packed(standing.counts if counts is None else counts)
-    kept = [standing.effects, standing.fold, standing.bodies] if standing.effects or standing.bodies else None
+    rare = [standing.effects, standing.fold, standing.bodies, *([[*standing.late]] if standing.late else ())]
+    kept = rare if any(rare) else None
     raw = ormsgpack.packb([encoded(standing.name), standing.metadata, told, labels, kept])
     body = vault.seal(thread_place(key, numbers, standing.head_id), raw)
     return (*numbers[:3], standing.head_id, *numbers[3:], body)
@@ -119,14 +122,15 @@ def pack_standing(key: int, vault: Vault, standing: Standing, counts: dict[int, 
 def unpack_standing(key: int, vault: Vault, row: Sequence[Any]) -> Standing:
     """Open the columns of a thread's row; raises `BrokenSealError`, or a type's error for a column damaged that far."""
     name, metadata, (tags, pins), counts, later = unpack_told(key, vault, row)
-    effects, fold, bodies = later or (0, 0, 0)
+    effects, fold, bodies, *rest = later or (0, 0, 0)
+    late = as_a(list, rest[0]) if rest else ()
     told = unpacked_dict(counts)
-    if {*map(type, (*told, *told.values(), effects, fold, bodies))} - _WHOLE:
+    if {*map(type, (*told, *told.values(), effects, fold, bodies, *late))} - _WHOLE:
         raise ValueError(_OTHER_FORM)
     stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated, _ = row
     return Standing(
         name, stamp, steps, head, head_id, flags, kinds, checkpoints, size, created, updated,
-        metadata, told, list(tags), list(pins), effects, fold, bodies,
+        metadata, told, list(tags), list(pins), effects, fold, bodies, tuple(late),
     )  # fmt: skip
 
 

@@ -96,7 +96,8 @@ class Head(NamedTuple):
 class Growth(NamedTuple):
     """By how much a write changes the thread's row; `kinds` of the writes on the head, unless there is a new one.
 
-    `early` says how many writes are believed to be stored on a checkpoint (namespace, id) that is stored only now.
+    `early` says how many writes are believed to be stored on a checkpoint (namespace, id) that is stored only now;
+    `late` are steps that get writes which a child of theirs does not look for.
     `entries` are the ids of new entries of the ledger; `holds` is the one (id, number, revision) that must stand there.
     """
 
@@ -109,6 +110,7 @@ class Growth(NamedTuple):
     entries: Sequence[bytes] = ()
     bodies: int = 0
     holds: tuple[bytes, int, int] | None = None
+    late: Sequence[int] = ()
 
 
 def append(memory: ThreadMemory, elements: Elements, *, changes: Changes, growth: Growth, now: int) -> Statements[str]:
@@ -150,6 +152,7 @@ def _grown(known: Standing, growth: Growth, now: int) -> Standing:
     after.effects += len(growth.entries)
     after.fold ^= fold_of(growth.entries)
     after.bodies += growth.bodies
+    after.late = sorted({*known.late, *growth.late}) if growth.late else known.late
     if growth.head is not None:
         head = growth.head
         after.head, after.head_id, after.flags, after.kinds = head.step, head.id, head.flags, head.kinds

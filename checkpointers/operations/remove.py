@@ -301,6 +301,9 @@ def _settle(thread: Thread, *, bodies_gone: int) -> Statements[None]:
     counted = yield Statement("SELECT count(*) FROM cp_checkpoints WHERE thread = ?", (key,))
     after.checkpoints = counted[0][0]
     after.bodies -= bodies_gone
+    if after.late:
+        stored = {step for (step,) in (yield Statement("SELECT step FROM cp_checkpoints WHERE thread = ?", (key,)))}
+        after.late = [step for step in after.late if step in stored]
     yield Statement("DELETE FROM cp_heads WHERE thread = ?", (key,))
     yield Statement(
         "INSERT INTO cp_heads (thread, ns, step) SELECT thread, ns, max(step) FROM cp_checkpoints"

@@ -8,15 +8,26 @@ from typing import Any, Final, NamedTuple
 
 from checkpointers.keys import key_of
 from checkpointers.memory import ThreadMemory
-from checkpointers.operations.common import SELECT_WRITES, WRITE_COLUMNS, Place, Tools, see_asked, writes_of
+from checkpointers.operations.common import (
+    SELECT_CHECKPOINT,
+    SELECT_WRITES,
+    WRITE_COLUMNS,
+    Place,
+    Tools,
+    records_of,
+    see_asked,
+    writes_of,
+)
 from checkpointers.operations.storing import Elements, store_write
 from checkpointers.records import Record, TaskWrites, Write, pack_writes
 from checkpointers.sealing import checkpoint_place, write_place
 from checkpointers.standing import Thread
-from checkpointers.statements import Change, Delete, Insert, Row, Statement, Statements
+from checkpointers.statements import Change, Delete, Insert, Row, Statement, Statements, Together
 from checkpointers.tally import tally_of
 
 SPECIAL_INDEX: Final = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
+STEP_OF: Final = "SELECT step FROM cp_checkpoints WHERE thread = ? AND ns = ? AND id = ?"
+CHILDREN: Final = f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? AND parent = ? AND step > ({STEP_OF})"
 COUNT_WRITES: Final = "UPDATE cp_checkpoints SET tally = tally + ? WHERE thread = ? AND ns = ? AND id = ?"
 
 
@@ -88,6 +99,25 @@ def write_rows(
     for key, task in tasks.items():
         tallies[key[:2]] = tallies.get(key[:2], 0) + tally_of(task.kinds)
     return Rows(rows, list(tasks.values()), tallies, replaced)
+
+
+def late_steps(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites]) -> Statements[list[int]]:
+    """Find the steps with a child that skips them where it looks for what a channel was told that is written now.
+
+    So it is where somebody goes on from an old step, of whose next ones others were made: LangGraph tells both of it.
+    """
+    found = []
+    for place in {new.place for new in writes if new.place.id}:
+        newest = memory.records.get(place.ns)
+        if not memory.exists or (newest is not None and newest.id == place.id):
+            continue
+        thread, key = memory.as_thread(), (memory.key, key_of(place.ns), key_of(place.id or ""))
+        own, children = yield Together((Statement(STEP_OF, key), Statement(CHILDREN, (*key, *key))))
+        channels = {channel for new in writes if new.place == place for channel, _ in new.writes}
+        trails = [record.trail for record in (yield from records_of(tools, thread, children))]
+        if any(trail.get(channel, step) != step for (step,) in own for trail in trails for channel in channels):
+            found.append(int(own[0][0]))
+    return found
 
 
 def _packed_writes(tools: Tools, memory: ThreadMemory, key: tuple[bytes, bytes, bytes], task: TaskWrites) -> bytes:

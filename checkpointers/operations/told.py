@@ -76,7 +76,8 @@ def history_of(tools: Tools, place: Place, channels: Sequence[str]) -> Statement
     (target,) = yield from records_of(tools, thread, [row])
     stretches, shelf = _way(tools, thread, target.ns)
     try:
-        bases = yield from delta_history(target, channels, ancestors(tools, thread, target.ns, stretches))
+        way = ancestors(tools, thread, target.ns, stretches)
+        bases = yield from delta_history(target, channels, way, thread.standing.late)
     except MissingAncestorError as error:
         raise IncompleteRecordError(thread=thread.name, step=target.step, channel=str(error)) from error
     wanted = dict(enumerate(_refs_of(bases)))

@@ -28,7 +28,7 @@ from checkpointers.operations.common import (
 )
 from checkpointers.operations.guard import ATTEMPTS, Growth, Head, append, entitled, too_busy
 from checkpointers.operations.names import named_with, naming, new_names
-from checkpointers.operations.rows import NewWrites, Rows, inserts, sealed_row, write_rows
+from checkpointers.operations.rows import NewWrites, Rows, inserts, late_steps, sealed_row, write_rows
 from checkpointers.operations.storing import Elements, finish, store_told, store_value
 from checkpointers.records import KNOWN_KEYS, Record, mark_of, pack_record
 from checkpointers.sealing import metadata_place
@@ -110,6 +110,7 @@ def _put(
             standing = yield from entitled(tools, memory, new.place.thread, new.token)
         beside = _is_beside(standing, new)
         early = yield from _early(memory, new, look=attempt > 0)
+        late = yield from late_steps(tools, memory, writes)
         elements = Elements()
         written = yield from write_rows(tools, memory, elements, writes=writes, merge=before.merge)
         _note(memory, writes, written)
@@ -131,6 +132,7 @@ def _put(
             head=head if new.place.ns == ROOT and not before.step and not beside else None,
             kinds=_kinds_on_head(standing, written),
             early=(row[NS], row[ID], rows_in(early)),
+            late=late,
         )
         changes = [*new_names(named), *inserts(written.rows, merge=before.merge)]
         changes += written.counted(memory, besides=row[ID])
@@ -208,6 +210,7 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
             checkpoints=0,
             size=elements.bytes + written.bytes,
             kinds=_kinds_on_head(standing, written),
+            late=(yield from late_steps(tools, memory, writes)),
         )
         changes = [*new_names(named), *inserts(written.rows, merge=merge), *written.counted(memory)]
         answer = yield from append(memory, elements, changes=changes, growth=growth, now=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from random import Random
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import StateGraph
+from langgraph.types import Command
 
 from checkpointers import Keep, Saver
 from checkpointers.errors import CheckpointerError
+from checkpointers.operations.common import find_thread
 from checkpointers.operations.told import WAY
 from tests.checkpointers.graphs import DeltaState, config, loop
 from tests.checkpointers.test_fsck import damaged, rows_of
@@ -183,3 +187,82 @@ def test_a_checkpoint_put_again_keeps_what_removed_ones_told_it(saver: Saver) ->
         assert told(saver, place) == before
     assert app.get_state(config()).values["other"] == list(range(9))
     assert saver.fsck() == []
+
+
+def replayed(saver: Any, reopened: Any = lambda saver: saver) -> Any:
+    """Run a node on a step that another branch went on from without it, and go on with that branch, for a while."""
+
+    def app(saver: Any) -> Any:
+        builder = StateGraph(DeltaState)
+        builder.add_node("one", lambda s: {"n": 1})
+        builder.add_node("two", lambda s: {"other": ["late"], "log": ["late"]})
+        builder.add_node("three", lambda s: {"n": 3})
+        builder.add_edge("__start__", "one")
+        builder.add_edge("one", "two")
+        builder.add_edge("two", "three")
+        return builder.compile(checkpointer=saver)
+
+    graph = app(saver)
+    graph.invoke({"other": ["first"], "log": ["first"]}, config(), durability="sync", interrupt_before=["two"])
+    stop = graph.get_state(config())
+    branch = graph.update_state(stop.config, {"n": 5}, as_node="three")
+    for n in range(5):
+        branch = graph.update_state(branch, {"n": n}, as_node="three")
+    graph = app(saver := reopened(saver))
+    graph.invoke(Command(resume="x"), stop.config, durability="sync")
+    for n in range(2):
+        branch = graph.update_state(branch, {"n": n, **({"other": ["on"]} if n else {})}, as_node="three")
+    return saver
+
+
+def said(saver: Any) -> list[Any]:
+    """Give what each checkpoint was told, the newest first, without ids."""
+    found = [saver.get_delta_channel_history(config=one.config, channels=CHANNELS) for one in saver.list(config())]
+    return [
+        {name: (of.get("seed"), [value for _, _, value in of["writes"]]) for name, of in one.items()} for one in found
+    ]
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("kept", [1, 3, 99])
+def test_what_a_step_is_told_late_is_told_to_all_that_were_made_from_it(url: str, kept: int, again: bool) -> None:
+    """As other savers do, whoever remembers what, before steps were removed and after."""
+    right = said(replayed(InMemorySaver()))
+    assert sum("late" in str(one) for one in right) > 4
+    with ExitStack() as savers:
+        saver = replayed(
+            savers.enter_context(reopen(url)), lambda saver: savers.enter_context(reopen(url)) if again else saver
+        )
+        assert said(saver) == right
+        saver.retain(Keep(last=kept))
+        left = said(saver)
+        assert [pack(one) for one in left] == [pack(right[-one.number]) for one in saver.steps("t")[::-1]]
+        assert saver.fsck() == []
+        with reopen(url) as other:
+            assert said(other) == left
+            other.copy_thread("t", "copy")
+            assert [*other.steps("copy")] != []
+        assert saver.threads()[0].checkpoints == len(left) >= min(kept, len(right))
+
+
+def pack(told: Any) -> Any:
+    """Give what comes of what was told: pruned checkpoints keep writes where others have a value."""
+    return {
+        name: [*(seed.value if seed else ()), *(item for write in writes for item in write)]
+        for name, (seed, writes) in told.items()
+    }
+
+
+def test_only_what_was_told_late_is_kept_as_late(url: str) -> None:
+    """A run that goes on, a fork, and writes of a channel that is looked for anyway, leave nothing in the thread's row."""
+    with reopen(url) as saver:
+        branched(saver)
+        (thread,) = [saver.database.read(lambda: find_thread(saver._tools(), "t"))]
+        assert [*thread.standing.late] == []
+        saver.delete_thread("t")
+        replayed(saver)
+        thread = saver.database.read(lambda: find_thread(saver._tools(), "t"))
+        assert len(thread.standing.late) == 1
+        saver.prune(["t"])
+        thread = saver.database.read(lambda: find_thread(saver._tools(), "t"))
+        assert [*thread.standing.late] == []

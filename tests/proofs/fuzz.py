@@ -158,7 +158,7 @@ def rows() -> list[bytes]:
         trail={"name 5": 2}, extra=b"x", chain=b"c" * 8,
     )  # fmt: skip
     writes = TaskWrites("task", [Write(0, "name 1", 4, "path"), Write(1, "name 2", [0, 1, 2], "other")])
-    standing = Standing("t", 7, 3, 3, b"t1", tags=["a"], pins=[2], counts={1: 5}, effects=2, fold=9, bodies=1)
+    standing = Standing("t", 7, 3, 3, b"t1", tags=["a"], pins=[2], counts={1: 5}, effects=2, fold=9, bodies=1, late=[4])
     entry = Entry("t", "key", 1, 1, "done", 3, datetime(2026, 1, 2, tzinfo=UTC), {"said": [1, {"a": None}]})
     found = [
         pack_record(record, NAMES), pack_writes(writes, NAMES), pack_standing(1, VAULT, standing)[-1][SEAL_BYTES:],
