@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from checkpointers.keys import key_of
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import (
+    ROOT,
     SELECT_CHECKPOINT,
     SELECT_WRITES,
     WRITE_COLUMNS,
@@ -108,8 +109,7 @@ def late_steps(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites]) 
     """
     found = []
     for place in {new.place for new in writes if new.place.id}:
-        newest = memory.records.get(place.ns)
-        if not memory.exists or (newest is not None and newest.id == place.id):
+        if not memory.exists or _is_newest(memory, place):
             continue
         thread, key = memory.as_thread(), (memory.key, key_of(place.ns), key_of(place.id or ""))
         own, children = yield Together((Statement(STEP_OF, key), Statement(CHILDREN, (*key, *key))))
@@ -118,6 +118,13 @@ def late_steps(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites]) 
         if any(trail.get(channel, step) != step for (step,) in own for trail in trails for channel in channels):
             found.append(int(own[0][0]))
     return found
+
+
+def _is_newest(memory: ThreadMemory, place: Place) -> bool:
+    """Tell whether a checkpoint is known to be the newest of its namespace, which has no children."""
+    newest, standing = memory.records.get(place.ns), memory.standing
+    is_head = standing is not None and place.ns == ROOT and standing.head_id == key_of(place.id or "")
+    return is_head or (newest is not None and newest.id == place.id)
 
 
 def _packed_writes(tools: Tools, memory: ThreadMemory, key: tuple[bytes, bytes, bytes], task: TaskWrites) -> bytes:
