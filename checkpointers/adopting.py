@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError
 from checkpointers.inherited import Inherited, parent_of, put_told
+from checkpointers.operations.common import place_of
+from checkpointers.operations.read import paths_on
 from checkpointers.registry import open_saver
+from checkpointers.saver import Saver
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-    from checkpointers.saver import Saver
-
 Id = tuple[str, str]
-Paths = Callable[[str, str, str], dict[str, str]]
+_PATHS: Final = (
+    "SELECT task_path FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+    " ORDER BY task_path, task_id, idx"
+)
 _TIME: Final[Callable[[Id], str]] = itemgetter(1)
 
 
@@ -87,12 +91,12 @@ def _copy(
     if new:
         place = _config(config["configurable"]["thread_id"], config["configurable"]["checkpoint_ns"], parent_of(found))
         put_told(into, place, found.checkpoint, found.metadata, told=inherited.of(found))
-    paths = _task_paths(source)(*(config["configurable"][k] for k in ("thread_id", "checkpoint_ns", "checkpoint_id")))
-    tasks: dict[str, list[tuple[str, Any]]] = {}
-    for task, channel, value in found.pending_writes or ():
-        tasks.setdefault(task, []).append((channel, value))
-    for task, writes in tasks.items():
-        into.put_writes(config, writes, task, paths.get(task, ""))
+    written = found.pending_writes or []
+    tasks: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+    for path, (task, channel, value) in zip(_paths(source, config, written), written, strict=True):
+        tasks.setdefault((task, path), []).append((channel, value))
+    for (task, path), writes in tasks.items():
+        into.put_writes(config, writes, task, path)
     _check(found, into.get_tuple(config), Codec(into.serde).packer.one, config)
     return int(new)
 
@@ -118,7 +122,7 @@ def _differences(was: CheckpointTuple, now: CheckpointTuple, pack: Callable[[Any
             yield f"{name} differ"
     if dict(was.metadata) != dict(now.metadata):
         yield "metadata differ"
-    written, kept = was.pending_writes or [], now.pending_writes or []
+    written, kept = (sorted(t.pending_writes or [], key=_OF_A_TASK) for t in (was, now))
     if [write[:2] for write in written] != [write[:2] for write in kept]:
         yield "pending writes differ"
     elif not all(_same(a[2], b[2], pack) for a, b in zip(written, kept, strict=True)):
@@ -126,6 +130,8 @@ def _differences(was: CheckpointTuple, now: CheckpointTuple, pack: Callable[[Any
 
 
 _MISSING = object()
+# In which order those of several tasks are told is each saver's own.
+_OF_A_TASK: Final[Callable[[Any], tuple[str, str]]] = itemgetter(0, 1)
 
 
 def _same(old: Any, new: Any, pack: Callable[[Any], bytes]) -> bool:
@@ -169,15 +175,23 @@ def _places(source: BaseCheckpointSaver[Any]) -> dict[str, list[tuple[str, str]]
     return places
 
 
-def _task_paths(source: BaseCheckpointSaver[Any]) -> Paths:
-    """Make the lookup of task paths: the order of parallel writes hangs on them, and no public method tells them."""
+def _paths(source: BaseCheckpointSaver[Any], config: RunnableConfig, written: Sequence[Any]) -> list[str]:
+    """Give the path of each pending write: the order of parallel ones hangs on them, and no public method tells them.
 
-    def paths(thread: str, ns: str, checkpoint_id: str) -> dict[str, str]:
-        sql = "SELECT task_id, task_path FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
-        rows = _rows(source, sql, (thread, ns, checkpoint_id))
-        if rows is None:
-            written = getattr(source, "writes", {}).get((thread, ns, checkpoint_id), {})
-            rows = [(task, entry[3]) for (task, _), entry in written.items()]
-        return dict(rows)
-
-    return paths
+    Where they cannot be asked for, or others wrote since the checkpoint was read, the order that was given is kept.
+    """
+    place = place_of(config)
+    if isinstance(source, Saver):
+        paths = source._read(lambda: paths_on(source._tools(), place))  # noqa: SLF001
+    elif (
+        getattr(source, "_has_task_path", True)
+        and (rows := _rows(source, _PATHS, [place.thread, place.ns, str(place.id)])) is not None
+    ):
+        paths = [path for (path,) in rows]
+    else:
+        stored = getattr(source, "writes", {}).get((place.thread, place.ns, place.id), {})
+        paths = [path for path, *_ in sorted((entry[3], *place) for place, entry in stored.items())]
+    if len(paths) == len(written):
+        return paths
+    first: dict[str, str] = {}
+    return [first.setdefault(task, f"{number:06}") for number, (task, *_) in enumerate(written)]

@@ -107,7 +107,9 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Remember in this context where it saw a thread stand, so that a write notices when that is no longer so."""
         if place.ns == ROOT and not (found is None and place.id):
             id_ = found.record.id if found else None
-            session.saw(self._slot(place.thread), id_, head=found is None or found.is_head, config=config)
+            versions = found.record.versions.values() if found else ()
+            is_head = found is None or found.is_head
+            session.saw(self._slot(place.thread), id_, head=is_head, config=config, versions=versions)
 
     def _slot(self, thread: str) -> session.Slot:
         return self.database.number, thread
@@ -252,7 +254,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Count up: in integers, or in the form of the official savers where a thread came from them."""
         del channel
-        return next_version(current)
+        return next_version(current, as_text=current is None and session.lines().counts_in_text)
 
     # The async twins: the same calls on a worker thread, so that no event loop waits for a disk.
 

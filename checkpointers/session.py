@@ -11,7 +11,7 @@ Nor what a server asks for: it takes each step of a stream in a new task, whose 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
@@ -44,6 +44,7 @@ class Lines:
         """Start with what another run believes."""
         self._heads: dict[Slot, str | None] = dict(heads or {})
         self._branch: dict[tuple[Slot, str | None], None] = {}
+        self.counts_in_text = False  # the versions of channels, where a thread came from other savers
 
     def loaded(self, slot: Slot, checkpoint: str | None, *, head: bool) -> Lines:
         """Give what a run knows that begins by loading this; others who share a context go on with what they know."""
@@ -85,9 +86,12 @@ def lines(config: Mapping[str, Any] | None = None) -> Lines:
     return found
 
 
-def saw(slot: Slot, checkpoint: str | None, *, head: bool, config: Mapping[str, Any]) -> None:
-    """Begin anew in this context, and in the run of a config, with a checkpoint that was loaded."""
+def saw(
+    slot: Slot, checkpoint: str | None, *, head: bool, config: Mapping[str, Any], versions: Iterable[Any] = ()
+) -> None:
+    """Begin anew in this context, and in the run of a config, with a checkpoint that was loaded, of such versions."""
     known = lines().loaded(slot, checkpoint, head=head)
+    known.counts_in_text = any(isinstance(version, str) for version in versions)
     _lines.set(known)
     if (run := config["configurable"].get(RUN)) is not None:
         _runs[id(run)] = known

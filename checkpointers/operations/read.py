@@ -189,6 +189,15 @@ def pending_on(tools: Tools, thread: Thread, rows: Sequence[Row], written: Rows)
     return result
 
 
+def paths_on(tools: Tools, place: Place) -> Statements[list[str]]:
+    """Give the path of the task of each write on a checkpoint, in the order in which those are told."""
+    thread, row = yield from find_checkpoint(tools, place)
+    if thread is None or row is None:
+        return []
+    (tasks,) = yield from pending_on(tools, thread, [row], (yield writes_on(thread, [row])))
+    return [write.path for _, write in in_order(tasks)]
+
+
 def made(tools: Tools, sheet: Sheet, shelf: Shelf) -> tuple[Loaded, Bundle | None]:
     """Make a whole checkpoint of what was read of it; with the bundle that its values are decoded from, if in one."""
     wanted: dict[Any, tuple[str, Ref]] = {channel: (channel, ref) for channel, ref in sheet.record.refs.items()}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.graph import StateGraph
+from langgraph.types import Command, Send, interrupt
 
 from checkpointers import CheckpointerError, Keep, Saver, SqliteSaver, adopt, open_saver
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
@@ -209,3 +212,109 @@ def test_what_went_on_in_its_source_is_adopted(saver: Saver) -> None:
     saver.prune(["t"])
     adopt(source, saver)
     assert loop(saver).get_state(config()).values["n"] == 5
+
+
+class Foreign(BaseCheckpointSaver[Any]):
+    """A saver of somebody else's, of which nothing is known but the contract."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inside = InMemorySaver()
+        for name in ("get_tuple", "list", "put", "put_writes", "get_next_version", "get_delta_channel_history"):
+            setattr(self, name, getattr(self._inside, name))
+
+
+@pytest.fixture(params=["sqlite", "postgres", "memory", "foreign", "ours"])
+def any_source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Give a saver to adopt from, of every kind."""
+    if request.param == "foreign":
+        yield Foreign()
+    elif request.param == "ours":
+        with SqliteSaver.open(tmp_path / "source.db") as saver:
+            yield saver
+    else:
+        with _official(request, tmp_path) as saver:
+            yield saver
+
+
+def fanned(saver: Any, fails: list[int]) -> Any:
+    """Six tasks at once, of which some fail; all of them tell a DeltaChannel something."""
+
+    def work(state: Any) -> dict[str, Any]:
+        if state["n"] in fails:
+            raise RuntimeError(state["n"])
+        return {"other": [state["n"]], "log": [state["n"]]}
+
+    builder = StateGraph(DeltaState)
+    builder.add_node("work", work)
+    builder.add_conditional_edges("__start__", lambda _: [Send("work", {"n": n}) for n in range(6)], ["work"])
+    return builder.compile(checkpointer=saver)
+
+
+def test_tasks_at_once_come_over_from_any_saver(any_source: Any, saver: Saver) -> None:
+    """Those that had ended and those that had not; what these tell when they run again stands where it would have."""
+    fails = [1, 3]
+    for name in ("failed", "done"):
+        with suppress(RuntimeError):
+            fanned(any_source, fails if name == "failed" else []).invoke({"n": 0, "log": []}, config(name))
+    assert adopt(any_source, saver).threads == 2
+    assert saver.fsck() == []
+    fails.clear()
+    for name in ("failed", "done"):
+        ended = [fanned(one, []).invoke(None, config(name)) for one in (any_source, saver)]
+        assert ended[0] == ended[1]
+        after = [fanned(one, []).get_state(config(name)).values for one in (any_source, saver)]
+        assert [sorted(state["other"]) for state in after] == [[*range(6)]] * 2
+        if not isinstance(any_source, Foreign):  # whose order is not known
+            assert after[0] == after[1]
+
+
+def test_a_question_that_was_settled_by_hand_comes_over(any_source: Any, saver: Saver) -> None:
+    """One task then has writes under two paths: the question's, and those of the update."""
+    app = review_once(any_source)
+    app.invoke({"log": []}, config())
+    app.update_state(config(), {"log": ["by hand"]}, as_node="ask")
+    app.invoke(None, config())
+    adopt(any_source, saver)
+    assert review_once(saver).get_state(config()).values["log"] == ["by hand", "after"]
+    assert difference(states(review_once(saver)), states(review_once(any_source))) is None
+
+
+def review_once(saver: Any) -> Any:
+    builder = StateGraph(State)
+    builder.add_node("ask", lambda s: {"log": [interrupt("may I?")]})
+    builder.add_node("after", lambda s: {"log": ["after"]})
+    builder.add_edge("__start__", "ask")
+    builder.add_edge("ask", "after")
+    return builder.compile(checkpointer=saver)
+
+
+def half_failed(saver: Any) -> Any:
+    """Write a DeltaChannel for the first time in a step of which a part fails."""
+
+    def bad(state: Any) -> None:
+        if state["n"] < 9:
+            raise RuntimeError("a sibling fails")
+
+    builder = StateGraph(DeltaState)
+    builder.add_node("one", lambda s: {"n": s["n"]})
+    builder.add_node("good", lambda s: {"log": ["good"]})
+    builder.add_node("bad", bad)
+    builder.add_edge("__start__", "one")
+    builder.add_edge("one", "good")
+    builder.add_edge("one", "bad")
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_the_first_version_of_a_channel_is_of_the_form_of_its_thread(any_source: Any, saver: Saver, sync: bool) -> None:
+    """LangGraph asks for one without saying after which, and compares it with those that came over."""
+    with suppress(RuntimeError):
+        half_failed(any_source).invoke({"n": 0}, config())
+    adopt(any_source, saver)
+    app, more = half_failed(saver), {"n": 9}
+    done = app.invoke(more, config()) if sync else asyncio.run(app.ainvoke(more, config()))
+    assert done == half_failed(any_source).invoke(more, config())
+    assert app.invoke({"n": 10}, config("new"))["log"] == ["good"]
+    versions = saver.get_tuple(config("new")).checkpoint["channel_versions"].values()  # type: ignore[union-attr]
+    assert {type(version) for version in versions} == {int}
