@@ -33,7 +33,7 @@ class Care(Upkeep):
 
         Each finding names the thread, the step if it is known, what is wrong, and the newest step that is sound.
         """
-        tools = self._own_tools()
+        tools, thread = self._own_tools(), None if thread is None else str(thread)
         unnamed = self._read(lambda: operations.checking.names(tools))
         findings = unnamed if thread is None else []
         for key, name in self._read(lambda: operations.checking.stored_threads(tools, thread)):

@@ -10,7 +10,7 @@ from importlib import resources
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
-from checkpointers.errors import SchemaError
+from checkpointers.errors import SchemaError, StorageError
 
 if TYPE_CHECKING:
     from checkpointers.statements import Operation
@@ -19,6 +19,8 @@ T = TypeVar("T")
 OTHERS: Final = (
     "check the path; what LangGraph's own savers wrote opens as langgraph+sqlite:///… and the like, or adopt() it"
 )
+CLOSED: Final = "the saver is closed"
+OPEN_AGAIN: Final = "open it again"
 
 
 class Database(ABC):
@@ -69,7 +71,11 @@ class Database(ABC):
         """Run a call on a worker thread; a cancelled caller leaves it to finish there."""
         from asyncio import get_running_loop  # noqa: PLC0415  who is async has it
 
-        return await get_running_loop().run_in_executor(self._workers, call)
+        try:
+            under_way = get_running_loop().run_in_executor(self._workers, call)
+        except RuntimeError as error:
+            raise StorageError(self.place, CLOSED, hint=OPEN_AGAIN) from error
+        return await under_way
 
     def close(self) -> None:
         """Let go of everything; calling it again changes nothing."""

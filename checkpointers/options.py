@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 
 from checkpointers.errors import CheckpointerError
 from checkpointers.operations.write import OnConflict
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from checkpointers.keyring import Keyring
+
+
+T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
@@ -33,6 +36,14 @@ class Options(TypedDict, total=False):
     migrating: bool
     readable: Iterable[str]
     on_conflict: OnConflict
+
+
+def one_of(name: str, value: T, words: Any) -> T:
+    """Give an argument that is one of a few words; another would silently be taken for one of them."""
+    if value not in get_args(words):
+        known = " or ".join(map(repr, get_args(words)))
+        raise CheckpointerError(f"{name} is {known}, not {value!r:.80}")
+    return value
 
 
 def serializer(serde: SerializerProtocol | None, types: Iterable[type]) -> SerializerProtocol:

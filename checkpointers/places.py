@@ -19,10 +19,12 @@ def shown(url: str) -> str:
 
 def scheme_of(url: str) -> str:
     """Give the scheme of an address."""
+    if not isinstance(url, str):
+        raise UnknownSchemeError(f"{url!r:.80} is no address, which is a text like sqlite:///name.db")
     scheme, separator, _ = url.partition("://")
     if not separator:
-        msg = f"{shown(url)!r} is no address; for a file write sqlite:///{shown(url)}"
-        raise UnknownSchemeError(msg)
+        name = shown(url).removeprefix("sqlite:")
+        raise UnknownSchemeError(f"{shown(url)!r} is no address; for a file write sqlite:///{name}")
     return scheme
 
 
@@ -31,6 +33,9 @@ def file_of(url: str) -> str:
     parts = urlsplit(url.partition("+")[2] or url)
     if parts.netloc:
         msg = f"{shown(url)!r} names a host; a file needs three slashes, as in {parts.scheme}:///path/to/file.db"
+        raise UnknownSchemeError(msg)
+    if parts.query:
+        msg = f"{shown(url)!r} has options, which are arguments here (read_only=True); a ? of a name is written %3F"
         raise UnknownSchemeError(msg)
     path = unquote(url.partition(":///")[2])
     if not path:

@@ -9,22 +9,16 @@ import select
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkpointers import tenancy
 from checkpointers.database import OTHERS, Database, check_version, migrations
-from checkpointers.errors import (
-    NO_TABLES,
-    BusyError,
-    DiskFullError,
-    MissingDriverError,
-    NotADatabaseError,
-    ReadOnlyError,
-    StorageError,
-    UnreachableError,
-)
+from checkpointers.errors import NO_TABLES, MissingDriverError, NotADatabaseError, StorageError
+from checkpointers.places import shown
+from checkpointers.postgres_refusals import is_for_good, is_without_reason, may_be_cured, story
 from checkpointers.postgres_words import append_sql, at_once, few, in_schema, params_of, sent, shape
 from checkpointers.statements import (
     DUPLICATE,
@@ -51,15 +45,12 @@ PREPARE_AFTER: Final = 2
 PAUSE: Final = 0.1
 READS: Final = "-c default_transaction_read_only=on"
 ONE_TRY: Final = 2.0
+AT_ONE_MOMENT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 # A prepared statement is planned when it is prepared, not again for each of its first five uses: all look up keys.
 # Servers older than Postgres 12 know no such setting.
 PLAN_ONCE: Final = (
     "SELECT set_config('plan_cache_mode', 'force_generic_plan', false)"
     " WHERE current_setting('plan_cache_mode', true) IS NOT NULL"
-)
-_RIGHTS: Final = (
-    "let the owner of the tables say GRANT USAGE ON SCHEMA … and GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN"
-    " SCHEMA … to this role, or open it once as the owner"
 )
 TABLES: Final = (
     "cp_elements", "cp_writes", "cp_checkpoints", "cp_heads", "cp_threads", "cp_leases", "cp_keys", "cp_names",
@@ -93,7 +84,8 @@ class PostgresDatabase(Database):
         self._confirmed: weakref.WeakSet[Any] = weakref.WeakSet()
         self._filtered, self.unbound = False, ""
         self.place = _without_password(self._psycopg, url, schema)
-        self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[Any]] = pool.ConnectionPool(
+        make_pool = partial(
+            pool.ConnectionPool,
             url,
             min_size=1,
             max_size=pool_size,
@@ -105,14 +97,27 @@ class PostgresDatabase(Database):
             open=False,
             name="checkpointers",
         )
-        close_with(self, self._pool)
+        self._pool: psycopg_pool.ConnectionPool[psycopg.Connection[Any]] = make_pool()
         try:
             with self._told():
-                self._pool.open(wait=True, timeout=timeout)
+                self._fill(make_pool)
+                close_with(self, self._pool)
                 self._again(self._look if read_only else self._migrate)
         except BaseException:
             self.close()
             raise
+
+    def _fill(self, make_pool: Callable[[], psycopg_pool.ConnectionPool[psycopg.Connection[Any]]]) -> None:
+        """Wait for the first connection; a pool that has none in time is closed, and does not say why."""
+        give_up = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._pool.open(wait=True, timeout=min(self._timeout, ONE_TRY))
+            except self._psycopg.OperationalError as error:
+                why = self._why() if is_without_reason(error) else error
+                if is_for_good(why) or time.monotonic() > give_up:
+                    raise why from None
+            self._pool = make_pool()
 
     def run(self, operation: Operation[T]) -> T:
         """Answer each request in a round trip of its own."""
@@ -128,7 +133,7 @@ class PostgresDatabase(Database):
 
         def look(connection: psycopg.Connection[Any]) -> T:
             with connection.transaction():
-                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                connection.execute(AT_ONE_MOMENT)
                 return drive(operation(), lambda request: self._answer(connection, request))
 
         with self._told():
@@ -185,11 +190,31 @@ class PostgresDatabase(Database):
         while True:
             try:
                 with self._pool.connection(timeout=min(self._timeout, ONE_TRY)) as connection:
-                    return self._work(connection, work) if self.tenant else work(connection)
-            except self._psycopg.OperationalError as error:
-                if not _is_lost(error) or time.monotonic() > give_up:
-                    raise
+                    return self._work(connection, work) if self.tenant else self._tried(connection, work)
+            except self._psycopg.Error as error:
+                why = self._why() if is_without_reason(error) else error
+                if not may_be_cured(why) or is_for_good(why) or time.monotonic() > give_up:
+                    raise why from None
             time.sleep(PAUSE)
+
+    def _why(self) -> psycopg.Error:
+        """Say why there is no connection to be had."""
+        found: psycopg.Error
+        try:
+            self._psycopg.connect(str(self._pool.conninfo), connect_timeout=int(ONE_TRY)).close()
+        except self._psycopg.Error as error:
+            found = error
+        else:
+            found = self._psycopg.OperationalError(f"all {self._pool.max_size} connections were in use")
+        return found
+
+    def _tried(self, connection: psycopg.Connection[Any], work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Work on a connection; one that others made forget its statements is given up."""
+        try:
+            return work(connection)
+        except self._psycopg.errors.InvalidSqlStatementName:
+            connection.close()
+            raise
 
     def _work(self, connection: psycopg.Connection[Any], work: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Work on a connection that is known to be the tenant's; after an error it is asked again."""
@@ -197,7 +222,7 @@ class PostgresDatabase(Database):
             tenancy.confirm(self.place, tenancy.tenant_of(connection), self._setting)
             self._confirmed.add(connection)
         try:
-            return work(connection)
+            return self._tried(connection, work)
         except BaseException:
             self._confirmed.discard(connection)
             raise
@@ -289,7 +314,7 @@ class PostgresDatabase(Database):
         try:
             yield
         except (self._psycopg.Error, OSError) as error:
-            raise _story(self.place, error) from error
+            raise story(self.place, error) from error
 
 
 def close_with(owner: object, pool: psycopg_pool.ConnectionPool[Any]) -> None:
@@ -340,31 +365,10 @@ def _driver() -> tuple[Any, Any]:
 def _without_password(driver: Any, url: str, schema: str) -> str:
     try:
         info = driver.conninfo.conninfo_to_dict(url)
-    except driver.Error as error:
-        raise StorageError("postgres", error, hint="an address looks like postgresql://user@host:5432/name") from error
+    except driver.Error:  # its words repeat what it could not read, a password with it
+        hint = (
+            "it looks like postgresql://user:password@host:5432/name, with no name of a driver in it, and what is"
+            " special in a password is percent-encoded"
+        )
+        raise StorageError("postgres", f"{shown(url)} is no address", hint=hint) from None
     return f"postgresql://{info.get('host', '')}:{info.get('port', 5432)}/{info.get('dbname', '')} schema {schema}"
-
-
-def _is_lost(error: Exception) -> bool:
-    """Tell a lost connection, which another try may cure, from a refusal."""
-    state = getattr(error, "sqlstate", None)
-    return state is None or state[:2] in ("08", "57") or state == "25006"
-
-
-def _story(place: str, error: Exception) -> StorageError:
-    state = getattr(error, "sqlstate", None) or ""
-    if state == "53100":
-        return DiskFullError(place, error)
-    if state == "25006":
-        return ReadOnlyError(place, error)
-    if state in ("55P03", "40P01", "40001"):
-        return BusyError(place, error)
-    if state == "42501":
-        return StorageError(place, error, hint=_RIGHTS)
-    if state[:2] in ("08", "57", "28", "3D") or (not state and _is_connection_error(error)):
-        return UnreachableError(place, error)
-    return StorageError(place, error)
-
-
-def _is_connection_error(error: Exception) -> bool:
-    return isinstance(error, OSError) or type(error).__name__ in ("OperationalError", "PoolTimeout", "PoolClosed")

@@ -31,7 +31,7 @@ from checkpointers.memory import Memory, ThreadMemory
 from checkpointers.operations import read, rows, told, write
 from checkpointers.operations.common import ROOT, Place, Tools, config_of, place_of, rehearse
 from checkpointers.operations.write import OnConflict
-from checkpointers.options import Options, serializer
+from checkpointers.options import Options, one_of, serializer
 from checkpointers.paging import Listing, delta_of, query_of, tuple_of
 from checkpointers.recent import Recent
 from checkpointers.records import Names
@@ -63,7 +63,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
             raise CheckpointerError(f"a saver has no option {min(unknown)!r}; it has {known}")
         super().__init__(serde=serializer(options.get("serde"), options.get("types", ())))
         self.database = database
-        self.on_conflict: OnConflict = options.get("on_conflict", "error")
+        self.on_conflict: OnConflict = one_of("on_conflict", options.get("on_conflict", "error"), OnConflict)
         self.vaults = Vaults(
             options.get("keys"), migrating=options.get("migrating", False), readable=options.get("readable", ())
         )
@@ -203,6 +203,9 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
     ) -> rows.NewWrites:
         place = place_of(config)
+        if place.id is None:
+            msg = f"writes are of a checkpoint, and the config of thread {place.thread!r} names none (checkpoint_id)"
+            raise CheckpointerError(msg)
         token, lines = self._token(place.thread, config), session.lines_of(config)
         new = rows.NewWrites(place, writes, task, path, token, of_run=session.is_of_run(config))
         if token is not None or lines is None or place.ns != ROOT or self.on_conflict == "fork":

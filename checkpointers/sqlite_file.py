@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args
 
-from checkpointers.database import OTHERS, Database, check_version, migrations, now
+from checkpointers.database import CLOSED, OPEN_AGAIN, OTHERS, Database, check_version, migrations, now
 from checkpointers.errors import (
     NO_TABLES,
     BusyError,
@@ -53,7 +53,10 @@ class SqliteDatabase(Database):
         super().__init__(workers=WORKERS)
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StorageError("sqlite", f"SQLite {sqlite3.sqlite_version} is older than 3.35", hint="update Python")
-        self.place = str(path)
+        self.place = _path_of(path)
+        if synchronous not in get_args(Synchronous):
+            hint = "'full' survives the machine's crash, 'normal' that of the process"
+            raise StorageError(self.place, f"synchronous is not {synchronous!r:.40}", hint=hint)
         # SQLite keeps the log beside the file that a link leads to; and a relative path is one of now.
         self._path = self.place if self.place == MEMORY else os.path.realpath(self.place)
         self._timeout, self._synchronous, self._read_only = timeout, synchronous, read_only
@@ -65,6 +68,7 @@ class SqliteDatabase(Database):
         self._closed = False
         self._commits = Commits(self._lock, self._open_writer)
         self._rests: tuple[int, ...] | None = None
+        self._file: tuple[int, int] | None = None
         self._told = _Told(self.place, self._path)
         with self._told:
             if self.place != MEMORY and not read_only:
@@ -77,6 +81,7 @@ class SqliteDatabase(Database):
             else:
                 self._migrate()
             if self.place != MEMORY:
+                self._file = _identity(self._path)
                 self._idle.append(reader := self._connect())  # every run begins by reading
                 reader.execute("SELECT 1 FROM cp_schema").fetchall()  # with this, it knows the tables
 
@@ -236,7 +241,9 @@ class SqliteDatabase(Database):
 
     def _open_writer(self) -> Connection:
         if self._closed:
-            raise StorageError(self.place, "the saver is closed", hint="open it again")
+            raise StorageError(self.place, CLOSED, hint=OPEN_AGAIN)
+        if self._file is not None and self._file != _identity(self._path):
+            raise StorageError(self.place, "the file was deleted or replaced while it was open", hint=OPEN_AGAIN)
         return self._writer
 
     def _answer(self, request: Request) -> Rows:
@@ -279,7 +286,7 @@ class _Told:
 
     def __init__(self, place: str, path: str) -> None:
         """Speak of a file."""
-        self._place, self._log = place, Path(path + "-wal")
+        self._place, self._log = place, path + "-wal"
 
     def __enter__(self) -> None:
         """Listen."""
@@ -287,7 +294,7 @@ class _Told:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Tell what went wrong in our words, if it was the database or its file."""
         if isinstance(error, sqlite3.Error):
-            raise _translated(self._place, error, log=self._log.exists()) from error
+            raise _translated(self._place, error, log=os.path.exists(self._log)) from error  # noqa: PTH110  any name
         if isinstance(error, OSError):
             hint = "check the path and its folder"
             raise StorageError(self._place, error.strerror or error, hint=hint) from error
@@ -315,6 +322,21 @@ def _execute_many(connection: sqlite3.Connection, request: Many) -> Rows:
         sql = " UNION ALL ".join([request.sql] * len(some))
         found += connection.execute(sql, [*chain.from_iterable(some)])
     return found
+
+
+def _path_of(path: object) -> str:
+    if not isinstance(path, str | bytes | os.PathLike) or b"\0" in os.fsencode(path):
+        hint = "give the path of a file, or ':memory:'"
+        raise StorageError("sqlite", f"{path!r:.80} is no path", hint=hint)
+    return os.fsdecode(path)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Tell one file from another that stands under the same name."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(path)  # noqa: PTH116  at every call
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _create(path: Path) -> None:

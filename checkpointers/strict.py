@@ -163,8 +163,8 @@ class StrictSerializer(JsonPlusSerializer):
             return data
 
     def _restores(self, kind: Kind, value: Any, data: bytes) -> bool:
-        """Tell whether an object that is read again is made of the same."""
-        return bool(kind.parts(self._object(kind.code, data, self._reader.read_object)) == value)
+        """Tell whether an object that is read again has the same keys."""
+        return _has_same_keys(kind.parts(self._object(kind.code, data, self._reader.read_object)), value)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Read; raises a `CheckpointerError` for whatever this serializer, with these types, did not write."""
@@ -203,6 +203,18 @@ class StrictSerializer(JsonPlusSerializer):
             raise RebuildError(kind.module, kind.name, error) from error
 
 
+def _has_same_keys(now: Any, then: Any) -> bool:
+    """Tell whether dicts in plain data have the very same keys; their other contents are their own affair."""
+    if isinstance(then, dict):
+        same = isinstance(now, dict) and len(now) == len(then)
+        return same and all(
+            type(a) is type(b) and a == b and _has_same_keys(now[a], then[b]) for a, b in zip(now, then, strict=False)
+        )
+    if isinstance(then, list | tuple):
+        return isinstance(now, list | tuple) and all(map(_has_same_keys, now, then))
+    return True
+
+
 def _unknown(code: int) -> NoReturn:
     raise DamagedValueError(f"a stored object of code {code} is not of this form")
 
@@ -223,6 +235,8 @@ def _odd(obj: Any) -> tuple[int | None, Any]:
         if obj.dtype.kind in "biufcSU" and obj.dtype.itemsize:
             return None, _msgpack_default(obj)
         raise RefusedTypeError(f"an array of {obj.dtype} would not be read back; store numbers, or a list")
+    if numpy is not None and isinstance(obj, numpy.generic):
+        raise RefusedTypeError(f"{name_of(cls)} would not be read back; store value.item()")
     if hasattr(cls, "get_secret_value"):
         raise RefusedTypeError(why_not(cls))
     if cls.__module__ in ("builtins", "types", "_thread", "_io"):

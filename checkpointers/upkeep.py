@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from checkpointers import operations
 from checkpointers.database import now
@@ -15,6 +15,7 @@ from checkpointers.operations import survey
 from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, moment, plan, still_holds
 from checkpointers.standing import Standing
+from checkpointers.status import Status
 from checkpointers.threads import counted
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from checkpointers.recent import Recent
     from checkpointers.standing import Holder
     from checkpointers.statements import Operation, Statements
-    from checkpointers.status import Status
     from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage
 
 T = TypeVar("T")
@@ -103,6 +103,8 @@ class Upkeep:
         """
         if limit is not None:
             counted("limit", limit, least=0)
+        if status is not None and status not in get_args(Status):
+            raise HistoryError(f"a thread is {', '.join(get_args(Status))}, but never {status!r:.40}")
         wanted = survey.Wanted(status, _since(since), metadata or {}, tag, limit)
         return self._read(lambda: survey.threads(self._tools(), wanted))
 
@@ -135,7 +137,7 @@ class Upkeep:
 
     def usage(self, thread: str | None = None) -> list[Usage]:
         """Say where the bytes are, by thread and channel, the largest first."""
-        return self._read(lambda: survey.usage(self._tools(), thread))
+        return self._read(lambda: survey.usage(self._tools(), None if thread is None else str(thread)))
 
     def readable(self) -> list[Readable]:
         """Say what was left readable of encrypted threads, the newest first; it needs no key, and trusts no seal."""
@@ -143,6 +145,8 @@ class Upkeep:
 
     def tag(self, thread: str, *tags: str) -> None:
         """Give a thread tags, by which `threads` and `retain` find it."""
+        for tag in tags:
+            _see_tag(tag)
         self._label(thread, add=tags)
 
     def untag(self, thread: str, *tags: str) -> None:
@@ -151,6 +155,8 @@ class Upkeep:
 
     def pin(self, thread: str, *steps: int) -> None:
         """Pin checkpoints: `retain` keeps them whatever its policy."""
+        for step in steps:
+            counted("a step to pin", step, least=0)
         self._label(thread, add=steps)
 
     def unpin(self, thread: str, *steps: int) -> None:
@@ -317,6 +323,16 @@ class Upkeep:
             if not all(holds):
                 return False, freed
         return True, freed
+
+
+def _see_tag(tag: object) -> None:
+    """See that a tag is a text; a number would be a step that is pinned, and some texts cannot be stored."""
+    try:
+        sound = isinstance(tag, str) and bool(tag.encode() or True)
+    except UnicodeEncodeError:
+        sound = False
+    if not sound:
+        raise HistoryError(f"a tag is a text that has no lone surrogates, not {tag!r:.80}")
 
 
 def _each(names: str | Iterable[str]) -> list[str]:

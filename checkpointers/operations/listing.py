@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -221,19 +222,30 @@ def _needles(wanted: Mapping[str, Any]) -> list[list[bytes]]:
         if isinstance(value, str):
             forms: list[Any] = [value]
         elif isinstance(value, bool | int | float):
-            forms = [form for form in (value, float(value), *_integers(value)) if form == value]
+            forms = _numbers(value)
         else:
             continue
-        name = ormsgpack.packb(key)
-        found.append(list(dict.fromkeys(name + ormsgpack.packb(form) for form in forms)))
+        needles = list(dict.fromkeys(needle for form in forms for needle in _packed_as(key, form)))
+        found += [needles] if needles else []
     return found
 
 
-def _integers(value: float) -> list[Any]:
-    """Give the integer and the truth value that equal a number."""
-    if value not in (0, 1) and not float(value).is_integer():
+def _packed_as(key: str, form: Any) -> list[bytes]:
+    """Give how an entry is packed; what cannot be packed is nowhere stored."""
+    try:
+        return [ormsgpack.packb(key) + ormsgpack.packb(form)]
+    except TypeError:
         return []
-    return [int(value), *([bool(value)] if value in (0, 1) else ())]
+
+
+def _numbers(value: float) -> list[Any]:
+    """Give every number and truth value that equals a number."""
+    forms: list[Any] = [value]
+    with suppress(OverflowError, ValueError):  # of infinity, of what is no number, and of what no float can be
+        forms += [int(value), float(value)]
+    if value in (0, 1):
+        forms += [bool(value), -float(value)]
+    return [form for form in forms if form == value]
 
 
 def _first(tools: Tools, query: Query, size: int) -> Statements[Cursor | None]:

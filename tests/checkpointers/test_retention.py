@@ -301,6 +301,8 @@ def anew(saver: Saver) -> None:
 
 MEANWHILE = {
     "begun anew": (anew, Keep(last=2), ["anew 2", "anew 3"]),
+    "begun anew, longer": (lambda saver: (saver.delete_thread("t"), chain(saver, "anew", 8)), Keep(last=2),
+                           ["anew 7", "anew 8"]),
     "taken back": (lambda saver: saver.delete_for_runs(["late"]), Keep(last=2), ["early 2", "early 3"]),
     "pinned": (lambda saver: saver.pin("t", 2), Keep(last=1), ["early 2", "late 3"]),
     "grown": (lambda saver: chain(saver, "new", 2, after=saver.get_tuple(config()).config), Keep(last=1),
