@@ -233,7 +233,7 @@ def test_an_interrupt_anywhere_leaves_nothing_held(tmp_path: Path, offset: int) 
                 reached += 1
                 with ThreadPoolExecutor(1) as pool:
                     pool.submit(put, saver, {"x": at}, after=config("other", checkpoint_ns="")).result(60)
-                    pool.submit(saver.put_writes, place, [("x", at)], f"task {at}").result(60)
+                    pool.submit(saver.put_writes, place, [("x", at)], f"task {reached % 8}").result(60)
                 put(another, {"x": at}, after=config("of another", checkpoint_ns=""))
                 assert values(saver, place) == {"x": 0}
         assert reached > 60
