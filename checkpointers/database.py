@@ -51,9 +51,9 @@ class Database(ABC):
     def read(self, operation: Operation[T]) -> T:
         """Run an operation that only reads, in as few round trips as it has requests; others may write between two."""
 
-    @abstractmethod
     def snapshot(self, operation: Operation[T]) -> T:
         """Run an operation that only reads, all of it as the database stood at one moment."""
+        return self.read(operation)
 
     @abstractmethod
     def exclusive(self, operation: Operation[T]) -> T:

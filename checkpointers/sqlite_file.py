@@ -95,8 +95,6 @@ class SqliteDatabase(Database):
         with self._told:
             return self._unmoved(lambda: self._read(operation))
 
-    snapshot = read
-
     def _read(self, operation: Operation[T]) -> T:
         with self._reader() as connection, transaction(connection, "DEFERRED"):
             return drive(operation(), lambda request: _execute(connection, request))
