@@ -81,7 +81,7 @@ class SqliteDatabase(Database):
             else:
                 self._migrate()
             if self.place != MEMORY:
-                self._file = _identity(self._path)
+                self._file = None if read_only else _identity(self._path)  # who only reads follows the name
                 self._idle.append(reader := self._connect())  # every run begins by reading
                 reader.execute("SELECT 1 FROM cp_schema").fetchall()  # with this, it knows the tables
 

@@ -127,6 +127,17 @@ def test_a_file_that_goes_while_it_is_open(tmp_path: Path, deed: str) -> None:
         assert (again.get_tuple(config()) is None) == (deed == "deleted")
 
 
+def test_who_only_reads_follows_the_name_of_a_file(tmp_path: Path) -> None:
+    """A copy is put in the place of a file at rest: what stands there now is read."""
+    for name in ("a", "b"):
+        with SqliteSaver.open(tmp_path / f"{name}.db") as saver:
+            put(saver, {"x": name})
+    with SqliteSaver.open(tmp_path / "a.db", read_only=True) as reader:
+        assert values(reader) == {"x": "a"}
+        (tmp_path / "b.db").rename(tmp_path / "a.db")
+        assert values(reader) == {"x": "b"}
+
+
 def test_a_closed_saver_says_so_at_once(url: str) -> None:
     """Sync and async, and it is not waited for."""
     saver = reopen(url)
