@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -24,13 +25,14 @@ def duration(value: str | timedelta | float) -> timedelta:
     """Read `"30d"`, `"12h"`, seconds, or a timedelta."""
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, int | float):
-        return timedelta(seconds=value)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
-    if match is None:
-        msg = f"{value!r} is no duration; write a number and one of s, m, h, d, w, like '30d'"
-        raise ValueError(msg)
-    return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    given = {"seconds": value} if isinstance(value, int | float) else {}
+    if match := isinstance(value, str) and re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value):
+        given = {_UNITS[match[2]]: float(match[1])}
+    with suppress(ValueError, OverflowError):  # no number, or one of too many years
+        if given:
+            return timedelta(**given)
+    msg = f"{value!r} is no duration; write a number and one of s, m, h, d, w, like '30d'"
+    raise ValueError(msg)
 
 
 @dataclass(frozen=True, kw_only=True)

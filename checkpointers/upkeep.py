@@ -343,5 +343,8 @@ def _each(names: str | Iterable[str]) -> list[str]:
 def _since(since: datetime | str | timedelta | float | None) -> int:
     if since is None:
         return 0
-    start = since if isinstance(since, datetime) else datetime.now(UTC) - duration(since)
-    return int(start.timestamp() * 1_000_000)
+    try:
+        start = since if isinstance(since, datetime) else datetime.now(UTC) - duration(since)
+        return int(start.timestamp() * 1_000_000)
+    except (ValueError, OverflowError) as error:
+        raise HistoryError(f"{since!r:.80} is no time, nor how long ago: {error}") from error

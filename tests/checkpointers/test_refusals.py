@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 from enum import IntEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from checkpointers import (
     CheckpointerError,
+    Keep,
     KeyringError,
     PostgresSaver,
     Saver,
@@ -44,6 +46,10 @@ LABELLED_WRONG: list[Any] = [
     lambda saver: saver.pin("t", -1),
     lambda saver: saver.pin("t", 2**70),
     lambda saver: saver.threads(status="finished"),
+    *[
+        lambda saver, since=since: saver.threads(since=since)
+        for since in (float("nan"), float("inf"), 1e18, -1e30, timedelta.max, "99999999999999d", "soon")
+    ],
     lambda saver: saver.put_writes(config(checkpoint_ns=""), [("x", 2)], "task"),
 ]
 
@@ -253,6 +259,13 @@ def test_a_key_that_would_become_a_number_is_refused(tmp_path: Path, value: Any)
         with pytest.raises(UnstorableValueError, match="a dict key of type Level"):
             put(saver, {"x": value})
         assert saver.get_tuple(config()) is None
+
+
+@pytest.mark.parametrize("within", [float("nan"), float("inf"), "99999999999999d", "", []])
+def test_what_is_no_duration(within: Any) -> None:
+    """A policy is refused before anything is planned."""
+    with pytest.raises(ValueError, match="is no duration"):
+        Keep(within=within)
 
 
 NUMBERS = [0, -0.0, 1, 1.5, True, 2**63, 2.0**63, 2.0**64, 1e300, float("inf"), -1, "a"]
