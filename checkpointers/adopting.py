@@ -12,6 +12,7 @@ from checkpointers.errors import CheckpointerError
 from checkpointers.inherited import Inherited, parent_of, put_told
 from checkpointers.operations.common import place_of
 from checkpointers.operations.read import paths_on
+from checkpointers.operations.rows import SPECIAL_INDEX
 from checkpointers.registry import open_saver
 from checkpointers.saver import Saver
 
@@ -93,8 +94,10 @@ def _copy(
         put_told(into, place, found.checkpoint, found.metadata, told=inherited.of(found))
     written = found.pending_writes or []
     tasks: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+    ordinary: dict[str, str] = {}  # a task's own writes are numbered together, whatever paths they have
     for path, (task, channel, value) in zip(_paths(source, config, written), written, strict=True):
-        tasks.setdefault((task, path), []).append((channel, value))
+        own = path if channel in SPECIAL_INDEX else ordinary.setdefault(task, path)
+        tasks.setdefault((task, own), []).append((channel, value))
     for (task, path), writes in tasks.items():
         into.put_writes(config, writes, task, path)
     _check(found, into.get_tuple(config), Codec(into.serde).packer.one, config)

@@ -138,9 +138,28 @@ def _missed(
     return left
 
 
-def bases_of(target: Record, parents: Mapping[str, Ancestor], *, strict: bool = True) -> dict[str, Base]:
-    """Give what a checkpoint needs of its ancestors when they are going to be deleted; `strict`: all of them."""
-    channels = [name for name in target.versions if name not in target.refs and not is_trigger(name)]
+def is_past(step: int, record: Record) -> bool:
+    """Tell whether a trail of a checkpoint leads past a step."""
+    return any(end < step < record.step for end in record.trail.values())
+
+
+def delta_channels(of: Iterable[Ancestor]) -> set[str]:
+    """Name the channels that have no value at some checkpoint, but what they were told."""
+    return {name for record, _ in of for name in _valueless(record)}
+
+
+def _valueless(record: Record) -> list[str]:
+    return [name for name in record.versions if name not in record.refs and not is_trigger(name)]
+
+
+def bases_of(
+    target: Record, parents: Mapping[str, Ancestor], *, told: Iterable[str] = (), strict: bool = True
+) -> dict[str, Base]:
+    """Give what a checkpoint needs of its ancestors when they are going to be deleted; `strict`: all of them.
+
+    What channels were `told` for the first time on a step that goes, is for those that are made from it only later.
+    """
+    channels = [*_valueless(target), *(name for name in told if name not in target.versions)]
     walk, last = _Walk(channels), target
     walk.start(target)
     for record, tasks in lineage(target, parents):
@@ -163,14 +182,21 @@ def lineage(target: Record, parents: Mapping[str, Ancestor]) -> Iterator[Ancesto
         parent = parents[parent][0].parent
 
 
-def relinked(target: Record, parents: Mapping[str, Ancestor], kept: Container[int], *, strict: bool = True) -> Record:
+def relinked(
+    target: Record,
+    parents: Mapping[str, Ancestor],
+    kept: Container[int],
+    *,
+    told: Iterable[str] = (),
+    strict: bool = True,
+) -> Record:
     """Give a checkpoint whose parent goes: below its nearest kept ancestor, with what it needs of those between."""
     above = next((record for record, _ in lineage(target, parents) if record.step in kept), None)
     return replace(
         target,
         parent=above.id if above else None,
         chain=above.mark if above else b"",
-        bases=bases_of(target, parents, strict=strict),
+        bases=bases_of(target, parents, told=told, strict=strict),
         trail={},
         relinked=True,
     )

@@ -23,7 +23,7 @@ _HINTS: Final = {
     "57014": "nothing of this call was written; let this role's statement_timeout be longer",
 }
 # Who may not connect is told so before there is a session, in words alone.
-_FOR_GOOD: Final = re.compile(r"does not exist|authentication failed|no pg_hba\.conf entry|is not permitted|SSL")
+_FOR_GOOD: Final = re.compile(r"does not exist|authentication failed|no pg_hba\.conf entry|is not permitted")
 _NAMES: Final = "check the database, the role and the password in the address"
 
 
@@ -41,7 +41,7 @@ def is_without_reason(error: Exception) -> bool:
 
 
 def is_for_good(error: Exception) -> bool:
-    """Tell whether whoever wants to connect may not, however long he waits."""
+    """Tell whether who could not connect may not, however long he waits."""
     return getattr(error, "sqlstate", None) is None and bool(_FOR_GOOD.search(str(error)))
 
 

@@ -193,7 +193,7 @@ class PostgresDatabase(Database):
                     return self._work(connection, work) if self.tenant else self._tried(connection, work)
             except self._psycopg.Error as error:
                 why = self._why() if is_without_reason(error) else error
-                if not may_be_cured(why) or is_for_good(why) or time.monotonic() > give_up:
+                if not may_be_cured(why) or (why is not error and is_for_good(why)) or time.monotonic() > give_up:
                     raise why from None
             time.sleep(PAUSE)
 

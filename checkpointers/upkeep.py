@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from checkpointers import operations
 from checkpointers.database import now
-from checkpointers.errors import BusyError, HistoryError, IntegrityError, ThreadExistsError, UnknownThreadError
+from checkpointers.errors import (
+    BusyError,
+    HistoryError,
+    IntegrityError,
+    ShreddedError,
+    ThreadExistsError,
+    UnknownThreadError,
+)
 from checkpointers.operations import survey
 from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, moment, plan, still_holds
@@ -184,6 +191,8 @@ class Upkeep:
                 decided = self._plan(keep, thread) if dry_run else self._retained(keep, thread)
                 if decided.dropped:
                     plans.append(decided)
+            except ShreddedError:  # just now: nothing of it can be planned any more
+                continue
             except IntegrityError as error:
                 refusals.append(error)
         if refusals:

@@ -148,7 +148,8 @@ def _grown(known: Standing, growth: Growth, now: int) -> Standing:
     after.checkpoints += growth.checkpoints
     after.size += growth.size
     after.kinds |= growth.kinds
-    after.created_at, after.updated_at = known.created_at or now, now
+    # What is listed by this time never goes back, or a listing under way would meet it again.
+    after.created_at, after.updated_at = known.created_at or now, max(known.updated_at, now)
     after.effects += len(growth.entries)
     after.fold ^= fold_of(growth.entries)
     after.bodies += growth.bodies

@@ -9,7 +9,7 @@ from typing import Any, Final
 from checkpointers.codec import covers
 from checkpointers.errors import IncompleteRecordError
 from checkpointers.keys import key_of
-from checkpointers.lineage import MissingAncestorError, by_namespace, relinked
+from checkpointers.lineage import MissingAncestorError, by_namespace, delta_channels, is_past, relinked
 from checkpointers.operations.collecting import gaps_between, unused_bodies, used_elements
 from checkpointers.operations.common import (
     BODY,
@@ -137,7 +137,7 @@ def drop(tools: Tools, name: str, choose: Choose, *, unwritten_since: int = 0) -
         writes=True,
     )
     if cut.stay.records or thread.holder is not None or _in_use(thread, unwritten_since):
-        yield from _settle(thread, bodies_gone=(yield from _collect(tools, cut.stay)))
+        yield from _settle(thread, cut.stay.records, bodies_gone=(yield from _collect(tools, cut.stay)))
     else:
         yield from erase(thread.key)
     return before - (yield from _bytes(thread.key))
@@ -153,7 +153,7 @@ def settled(tools: Tools, name: str) -> Statements[None]:
     thread = yield from locked(tools, name)
     if thread is not None:
         found = yield from contents_of(tools, thread)
-        yield from _settle(thread, bodies_gone=(yield from _collect(tools, found)))
+        yield from _settle(thread, found.records, bodies_gone=(yield from _collect(tools, found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,9 @@ def _relinked(found: Contents, kept: Sequence[Record]) -> list[Record]:
     """Give the kept checkpoints whose parent goes, with what they need of it and their nearest kept ancestor."""
     by_ns, steps = by_namespace(found.records, found.of), {record.step for record in kept}
     try:
+        told = {ns: delta_channels(near.values()) for ns, near in by_ns.items()}
         return [
-            relinked(record, by_ns[record.ns], steps)
+            relinked(record, by_ns[record.ns], steps, told=told[record.ns])
             for record in kept
             if record.parent in (near := by_ns[record.ns]) and near[record.parent][0].step not in steps
         ]
@@ -287,13 +288,13 @@ def _with(
     return sorted([*runs, *((start, start) for key, start in rewrites if key == channel)])
 
 
-def _settle(thread: Thread, *, bodies_gone: int) -> Statements[None]:
+def _settle(thread: Thread, kept: Sequence[Record], *, bodies_gone: int) -> Statements[None]:
     """Make the rows that say how the thread stands true again after others were removed."""
     key, after = thread.key, replace(thread.standing)
     rows = yield Statement(f"{SELECT_CHECKPOINT} WHERE thread = ? AND ns = ? ORDER BY step DESC", (key, key_of(ROOT)))
-    kept = [row for row in rows if row[STEP] == after.head] or [row for row in rows if not row[FLAGS] & BESIDE] or rows
+    heads = [row for row in rows if row[STEP] == after.head] or [row for row in rows if not row[FLAGS] & BESIDE] or rows
     after.head, after.head_id, after.flags, after.kinds = 0, b"", 0, 0
-    for row in kept[:1]:
+    for row in heads[:1]:
         after.head, after.head_id, after.flags = row[STEP], row[ID], row[FLAGS]
         after.metadata = metadata_of(thread, row)
         after.kinds = kinds_in(row[TALLY])
@@ -301,9 +302,7 @@ def _settle(thread: Thread, *, bodies_gone: int) -> Statements[None]:
     counted = yield Statement("SELECT count(*) FROM cp_checkpoints WHERE thread = ?", (key,))
     after.checkpoints = counted[0][0]
     after.bodies -= bodies_gone
-    if after.late:
-        stored = {step for (step,) in (yield Statement("SELECT step FROM cp_checkpoints WHERE thread = ?", (key,)))}
-        after.late = [step for step in after.late if step in stored]
+    after.late = [step for step in after.late if any(is_past(step, record) for record in kept)]
     yield Statement("DELETE FROM cp_heads WHERE thread = ?", (key,))
     yield Statement(
         "INSERT INTO cp_heads (thread, ns, step) SELECT thread, ns, max(step) FROM cp_checkpoints"

@@ -114,8 +114,13 @@ def late_steps(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites]) 
         thread, key = memory.as_thread(), (memory.key, key_of(place.ns), key_of(place.id or ""))
         own, children = yield Together((Statement(STEP_OF, key), Statement(CHILDREN, (*key, *key))))
         channels = {channel for new in writes if new.place == place for channel, _ in new.writes}
-        trails = [record.trail for record in (yield from records_of(tools, thread, children))]
-        if any(trail.get(channel, step) != step for (step,) in own for trail in trails for channel in channels):
+        records = yield from records_of(tools, thread, children)
+        if any(
+            record.relinked or record.trail.get(channel, step) != step  # what relinked ones have below keeps its trails
+            for (step,) in own
+            for record in records
+            for channel in channels
+        ):
             found.append(int(own[0][0]))
     return found
 

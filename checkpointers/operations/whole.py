@@ -60,14 +60,20 @@ def locked(tools: Tools, name: str) -> Statements[Thread | None]:
         thread = yield from find_thread(tools, name)
         if held or thread is None:
             return thread
-    raise BusyError(f"thread {name!r}", "it is begun and deleted again and again")
+    raise _never_still(name)
 
 
 def _lock_place(tools: Tools, key: int, name: str) -> Statements[None]:
     """Lock a thread; where there is none, nobody else begins it until the end of this transaction."""
     row = pack_standing(key, tools.vaults.fresh(key)[0], Standing(name))
-    if not (yield from lock(key)) and not (yield Statement(BEGIN, (key, *row))):
-        yield from lock(key)
+    for _ in range(TRIES):
+        if (yield from lock(key)) or (yield Statement(BEGIN, (key, *row))):
+            return
+    raise _never_still(name)
+
+
+def _never_still(name: str) -> BusyError:
+    return BusyError(f"thread {name!r}", "it is begun and deleted again and again")
 
 
 def restand(thread: Thread, after: Standing) -> Statements[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import ormsgpack
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OnConflict = Literal["error", "fork"]
+LOOKS: Final = 2
 
 
 class NewCheckpoint(NamedTuple):
@@ -80,22 +81,22 @@ def put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites], 
     return _truthful(memory, lambda: _put_writes(tools, memory, writes, now))
 
 
-def _truthful(memory: ThreadMemory, operation: Operation[T]) -> Statements[T]:
+def _truthful(memory: ThreadMemory, operation: Operation[T], looks: int = LOOKS) -> Statements[T]:
     """Let nothing be remembered of an operation that did not come to its end: it may be run again.
 
-    It is, where it met damage on the word of a memory: that may be of a thread in another life, with another key.
+    It is, where it met damage: a memory may be of a thread in another life, with another key, and others may have
+    removed something between two requests.
     """
-    remembered = memory.exists
     try:
         return (yield from operation())
     except IntegrityError:
         memory.forget()
-        if not remembered:
+        if not looks:
             raise
     except BaseException:
         memory.forget()
         raise
-    return (yield from _truthful(memory, operation))
+    return (yield from _truthful(memory, operation, looks - 1))
 
 
 def _put(
@@ -145,6 +146,8 @@ def _put(
             # What came before it, or was on it when it was put before, was seen by its tally only.
             memory.written.setdefault((record.ns, record.id), Written(None if tally or before.step else set()))
             memory.remember(record)
+            if before.step:  # it may have children: it is not the newest
+                del memory.records[record.ns]
             return Stored(record.step, beside)
         memory.forget()
         if answer == "duplicate":

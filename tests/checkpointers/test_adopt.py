@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 from langgraph.types import Command, Send, interrupt
@@ -318,3 +318,15 @@ def test_the_first_version_of_a_channel_is_of_the_form_of_its_thread(any_source:
     assert app.invoke({"n": 10}, config("new"))["log"] == ["good"]
     versions = saver.get_tuple(config("new")).checkpoint["channel_versions"].values()  # type: ignore[union-attr]
     assert {type(version) for version in versions} == {int}
+
+
+def test_a_task_with_two_paths_keeps_all_that_it_wrote(any_source: Any, saver: Saver) -> None:
+    """Its writes are numbered together, whatever paths they have."""
+    place = any_source.put(
+        config(checkpoint_ns=""), empty_checkpoint(), {"source": "loop", "step": 1, "parents": {}}, {}
+    )
+    any_source.put_writes(place, [("a", 1)], "task", "")
+    any_source.put_writes(place, [("a", 1), ("b", 2)], "task", "~p")
+    adopt(any_source, saver)
+    kept = sorted(one[1:] for one in saver.get_tuple(place).pending_writes)  # type: ignore[union-attr]
+    assert kept == [("a", 1), ("b", 2)]

@@ -533,3 +533,50 @@ def test_what_is_read_while_others_work_is_never_damaged(url: str, reading: str,
         watched = type(reader)(FaultyDatabase(reader.database, meanwhile))
         with suppress(UnknownStepError):  # a history says that a step was dropped since
             assert READINGS[reading](watched) == []
+
+
+def test_a_thread_that_begins_and_ends_while_it_is_deleted(postgres_url: str) -> None:
+    """Whoever deletes has its place before anything goes: what is put then waits, and is stored whole."""
+    with reopen(postgres_url) as saver, reopen(postgres_url) as other, ThreadPoolExecutor(1) as pool:
+        late: list[Any] = []
+        locks: list[int] = []
+
+        def meanwhile(number: int, request: Any) -> None:
+            sql = getattr(request, "sql", "")
+            if sql.startswith("INSERT INTO cp_threads") and len(locks) == 1:
+                put(other, {"x": 1})  # begun before it could be
+            elif sql.startswith("UPDATE cp_threads"):
+                locks.append(number)
+                if len(locks) == 2:
+                    other.delete_thread("t")
+            elif sql.startswith("DELETE FROM cp_checkpoints"):
+                late.append(pool.submit(put, other, {"x": 2, "list": [f"item {n} of several" for n in range(9)]}))
+                with suppress(TimeoutError):
+                    late[0].result(0.5)
+
+        type(saver)(FaultyDatabase(saver.database, meanwhile)).delete_thread("t")
+        late[0].result(20)
+        assert values(other)["x"] == 2
+        assert other.fsck() == []
+
+
+GONE = {
+    "deleted": (lambda saver: saver.delete_thread("t"), 3),
+    "begun anew": (lambda saver: (saver.delete_thread("t"), put(saver, {"x": "anew"})), 3),
+    "pruned": (lambda saver: saver.prune(["t"]), 1),
+}
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+@pytest.mark.parametrize("deed", GONE)
+def test_what_is_put_while_others_remove_is_never_damaged(url: str, deed: str, at: int) -> None:
+    """Who begins to write a thread reads it first, in several requests."""
+    done, parent = GONE[deed]
+    with reopen(url) as saver, reopen(url) as other:
+        place, places = None, []
+        for version in range(1, 5):
+            place = put(other, {"x": version}, after=place, version=version)
+            places.append(place)
+        watched = type(saver)(FaultyDatabase(saver.database, lambda number, _: done(other) if number == at else None))
+        put(watched, {"x": 9}, after=places[parent], version=9)
+        assert saver.fsck() == []

@@ -19,6 +19,7 @@ from langgraph.types import Command
 from checkpointers import Keep, Keyring, Saver, SqliteSaver
 from checkpointers.codec import MUCH, Bundle, Codec
 from checkpointers.compression import PLAIN
+from checkpointers.database import now
 from checkpointers.errors import BlockedTypeError, DamagedValueError, ShreddedError, ThreadBusyError
 from checkpointers.paging import Listing, query_of
 from checkpointers.recent import OVERHEAD, Recent
@@ -475,6 +476,20 @@ def test_a_listing_of_all_threads_goes_on_while_others_change_them(url: str, cha
         by_thread = [one.config["configurable"]["thread_id"] for one in seen]
         assert [by_thread.count(name) for name in "abc"] == [left, 5, 5]
         assert len(list(saver.list(None))) == len(seen)
+
+
+def test_a_writer_that_waited_for_its_turn_is_listed_once(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked at the clock before others wrote; by that time all threads are listed."""
+    early = now()
+    place = put(saver, {"x": 1})
+    place = put(saver, {"x": 2}, after=place, version=2)
+    listing = saver.list(None)
+    seen = [next(listing)]
+    with monkeypatch.context() as patch:
+        patch.setattr("checkpointers.saver.now", lambda: early)
+        put(saver, {"x": 3}, after=place, version=3)
+    seen += listing
+    assert len({one.checkpoint["id"] for one in seen}) == len(seen)
 
 
 def test_a_listing_of_so_many_asks_for_them_at_once(url: str) -> None:

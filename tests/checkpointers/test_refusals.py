@@ -173,6 +173,28 @@ def test_who_may_not_connect_is_told_why(postgres_url: str, wrong: str) -> None:
     assert time.monotonic() - begun < 30
 
 
+LOST = [
+    "consuming input failed: SSL error: unexpected eof while reading",
+    "SSL connection has been closed unexpectedly",
+    'server closed the connection unexpectedly; prepared statement "x" does not exist',
+]
+
+
+@pytest.mark.parametrize("words", LOST)
+def test_a_lost_connection_is_tried_again_whatever_is_said_of_it(postgres_url: str, words: str) -> None:
+    """Only who never had one is told that he will not get one."""
+    with PostgresSaver.open(postgres_url) as saver:
+        put(saver, {"x": 1})
+        left = [psycopg.OperationalError(words)]
+
+        def look() -> Statements[Any]:
+            if left:
+                raise left.pop()
+            return (yield Statement("SELECT count(*) FROM cp_threads"))
+
+        assert saver.database.read(look)[0][0] == 1
+
+
 def test_a_statement_that_takes_too_long_is_not_sent_again(postgres_url: str) -> None:
     """The server would say the same each time."""
     with PostgresSaver.open(f"{postgres_url}?options=-c%20statement_timeout%3D50ms", timeout=60) as saver:

@@ -266,3 +266,67 @@ def test_only_what_was_told_late_is_kept_as_late(url: str) -> None:
         saver.prune(["t"])
         thread = saver.database.read(lambda: find_thread(saver._tools(), "t"))
         assert [*thread.standing.late] == []
+
+
+def step(saver: Any, id_: str, parent: str | None, log: int | None, n: int, *, run: str = "r") -> None:
+    """Store a checkpoint at which `log` has a version, or none, and no value."""
+    place = config(checkpoint_ns="", **({"checkpoint_id": parent} if parent else {}))
+    versions = {"n": n, **({"log": log} if log else {})}
+    checkpoint = empty_checkpoint() | {"id": id_, "channel_versions": versions}
+    saver.put(place, checkpoint, {"source": "loop", "step": n, "parents": {}, "run_id": run}, {"n": n})
+
+
+def tell(saver: Any, id_: str, what: str) -> None:
+    saver.put_writes(config(checkpoint_ns="", checkpoint_id=id_), [("log", [what])], f"task {what}")
+
+
+def log_of(saver: Any, id_: str) -> list[Any]:
+    place = config(checkpoint_ns="", checkpoint_id=id_)
+    found = saver.get_delta_channel_history(config=place, channels=["log"])["log"]
+    return [value for _, _, value in found["writes"]]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("again", [True, False])
+def test_what_was_told_late_outlives_the_step_that_was_told(url: str, first: bool, again: bool) -> None:
+    """It goes, and its child keeps that; those made from the child find it there, whatever trails they have."""
+    root, gone, child, grandchild, later = (str(uuid6()) for _ in range(5))
+    memory, version = InMemorySaver(), None if first else 1
+    with reopen(url) as saver:
+        for of in (saver, memory):
+            step(of, root, None, version, 1)
+            if not first:
+                tell(of, root, "root")
+            step(of, gone, root, version, 2, run="gone")
+            step(of, child, gone, version, 3)
+            step(of, grandchild, child, version, 4)
+            if again:
+                step(of, gone, root, version, 2, run="gone")  # the same once more is not the newest
+            tell(of, gone, "late")
+            step(of, later, grandchild, 7, 5)
+        kept = [child, grandchild, later]
+        before = [log_of(saver, id_) for id_ in kept]
+        assert before == [log_of(memory, id_) for id_ in kept]
+        assert ["late"] in before[-1]
+        saver.delete_for_runs(["gone"])
+        assert len(saver.steps("t")) == 4
+        with reopen(url) as fresh:
+            for of in (saver, fresh):
+                assert [log_of(of, id_) for id_ in kept][first * 2 :] == before[first * 2 :]
+        assert saver.fsck() == []
+
+
+def test_what_is_told_late_above_a_step_that_was_removed(url: str) -> None:
+    """A child that was left to another parent looks there; those made from it before looked past both."""
+    first, root, gone, child, grandchild = (str(uuid6()) for _ in range(5))
+    with reopen(url) as saver:
+        step(saver, first, None, 1, 0)
+        step(saver, root, first, 1, 1)
+        step(saver, gone, root, 1, 2, run="gone")
+        step(saver, child, gone, 1, 3)
+        step(saver, grandchild, child, 1, 4)
+        saver.delete_for_runs(["gone"])
+        tell(saver, root, "late")
+        with reopen(url) as fresh:
+            for of in (saver, fresh):
+                assert [log_of(of, id_) for id_ in (child, grandchild)] == [[["late"]], [["late"]]]
