@@ -499,7 +499,7 @@ def test_a_lost_lease_is_known_before_a_tool(make: Make, checkpoint: str) -> Non
             await asyncio.sleep(0.01)
 
     line = calls(("search", {"query": "x"}))
-    agent = make(line, tools=[lookup(search)], sleep=sleep, lease_ttl=0.3, checkpoint=checkpoint)
+    agent = make(line, tools=[lookup(search)], sleep=sleep, lease_ttl=1.0, checkpoint=checkpoint)
     taken_over = other.saver.lease("t", owner="grace", if_busy="interrupt")
     with pytest.raises(LeaseLostError, match="grace holds it now"):
         for event in agent.stream("go", thread="t"):
