@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
 
 from checkpointers import tenancy
 from checkpointers.database import OTHERS, Database, check_version, migrations
@@ -130,20 +130,17 @@ class PostgresDatabase(Database):
 
     def snapshot(self, operation: Operation[T]) -> T:
         """Read in a transaction that sees nothing of what others do meanwhile; it costs three round trips more."""
-
-        def look(connection: psycopg.Connection[Any]) -> T:
-            with connection.transaction():
-                connection.execute(AT_ONE_MOMENT)
-                return drive(operation(), lambda request: self._answer(connection, request))
-
-        with self._told():
-            return self._again(look)
+        return self._transacted(operation, AT_ONE_MOMENT)
 
     def exclusive(self, operation: Operation[T]) -> T:
         """Run in one transaction; its first statement locks what it changes."""
+        return self._transacted(operation)
 
+    def _transacted(self, operation: Operation[T], *first: LiteralString) -> T:
         def transact(connection: psycopg.Connection[Any]) -> T:
             with connection.transaction():
+                for words in first:
+                    connection.execute(words)
                 return drive(operation(), lambda request: self._answer(connection, request))
 
         with self._told():

@@ -334,14 +334,12 @@ class Upkeep:
         return True, freed
 
 
-def _see_tag(tag: object) -> None:
+def _see_tag(tag: str) -> None:
     """See that a tag is a text; a number would be a step that is pinned, and some texts cannot be stored."""
     try:
-        sound = isinstance(tag, str) and bool(tag.encode() or True)
-    except UnicodeEncodeError:
-        sound = False
-    if not sound:
-        raise HistoryError(f"a tag is a text that has no lone surrogates, not {tag!r:.80}")
+        tag.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise HistoryError(f"a tag is a text that has no lone surrogates, not {tag!r:.80}") from error
 
 
 def _each(names: str | Iterable[str]) -> list[str]:

@@ -38,7 +38,9 @@ class Vaults:
         What metadata has under the keys that are `readable` stays so.
         """
         if keyring is not None and not hasattr(keyring, "wrap"):
-            raise KeyringError(f"keys is a Keyring(…), not {type(keyring).__name__}; Keyring.new() makes one")
+            raise KeyringError(
+                f"keys is a Keyring(…), not {type(keyring).__name__}; Keyring.generate('NAME') makes one"
+            )
         self.keyring, self.migrating = keyring, migrating
         names = _names(readable)
         if names and keyring is None:

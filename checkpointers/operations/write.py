@@ -145,9 +145,8 @@ def _put(
         if answer == "done":
             # What came before it, or was on it when it was put before, was seen by its tally only.
             memory.written.setdefault((record.ns, record.id), Written(None if tally or before.step else set()))
-            memory.remember(record)
-            if before.step:  # it may have children: it is not the newest
-                del memory.records[record.ns]
+            if not before.step:  # one that is put again may have children: it is not the newest
+                memory.remember(record)
             return Stored(record.step, beside)
         memory.forget()
         if answer == "duplicate":

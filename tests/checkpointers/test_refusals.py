@@ -82,7 +82,7 @@ OPENED_WRONG: dict[str, tuple[Callable[[Path], object], type[Exception], str]] =
         CheckpointerError,
         "'error' or 'fork'",
     ),
-    "keys, a text": (lambda d: SqliteSaver.open(d / "x.db", keys="secret"), KeyringError, "Keyring"),
+    "keys, a text": (lambda d: SqliteSaver.open(d / "x.db", keys="secret"), KeyringError, r"Keyring\.generate\("),
     "keys, bytes": (lambda d: SqliteSaver.open(d / "x.db", keys=b"k" * 32), KeyringError, "Keyring"),
     "synchronous": (lambda d: SqliteSaver.open(d / "x.db", synchronous="off"), StorageError, "'full'"),
     "no path": (lambda _: SqliteSaver.open(None), StorageError, "None is no path"),
