@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import resources
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
@@ -67,15 +67,18 @@ class Database(ABC):
     def size(self) -> int:
         """Give the bytes on disk."""
 
-    async def elsewhere(self, call: Callable[[], T]) -> T:
-        """Run a call on a worker thread; a cancelled caller leaves it to finish there."""
-        from asyncio import get_running_loop  # noqa: PLC0415  who is async has it
+    async def elsewhere(self, call: Callable[[], T], noted: Callable[[Future[T]], None] | None = None) -> T:
+        """Run a call on a worker thread, and have it noted; a cancelled caller leaves it to finish there."""
+        from asyncio import wrap_future  # noqa: PLC0415  who is async has it
 
         try:
-            under_way = get_running_loop().run_in_executor(self._workers, call)
+            under_way = self._workers.submit(call)
         except RuntimeError as error:
             raise StorageError(self.place, CLOSED, hint=OPEN_AGAIN) from error
-        return await under_way
+        answer = wrap_future(under_way)
+        if noted is not None:  # after: what hears last that it is done is what noted it
+            noted(under_way)
+        return await answer
 
     def close(self) -> None:
         """Let go of everything; calling it again changes nothing."""

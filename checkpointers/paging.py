@@ -28,6 +28,7 @@ class Listing:
     def __init__(self, tools: Tools, query: pages.Query, limit: int | None) -> None:
         """Start at the newest; at most so many."""
         self._tools, self._query, self._left = tools, query, limit
+        self.thread = query.place.thread if query.place else None
         self._cursor: pages.Cursor | None = None
         self._size, self._finished = (1 if limit is None else PAGES), limit is not None and limit <= 0
 

@@ -35,6 +35,7 @@ from checkpointers.options import Options, one_of, serializer
 from checkpointers.paging import Listing, delta_of, query_of, tuple_of
 from checkpointers.recent import Recent
 from checkpointers.records import Names
+from checkpointers.underway import UnderWay
 from checkpointers.vaults import Vaults
 from checkpointers.versions import next_version
 
@@ -71,7 +72,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self._memory, self._recent = Memory(self._budget), Recent(0)
         self._names = Names()
         self._codec: Codec | None = None
-        self._groups = Groups()
+        self._groups, self._under_way = Groups(), UnderWay(database)
         self._desk = Desk(database, self._memory, self._tools)
 
     @classmethod
@@ -99,7 +100,9 @@ class Saver(Care, BaseCheckpointSaver[Any]):
     def _get(self, place: Place, config: RunnableConfig) -> read.Loaded | None:
         """Read a checkpoint; a run that loads where its thread stands goes on from there: what is stored is learned."""
         if place.id or not session.is_of_run(config):
-            return self._read(lambda: read.get(self._tools(), place))
+            return self._read(lambda: read.get(self._tools(), place), place.thread)
+        if place.ns == ROOT:  # a subgraph's own checkpoints follow upon it
+            self._under_way.settle(place.thread)
         with self._memory.spare(place.thread) as memory:
             return self._read(lambda: read.get(self._tools(), place, memory))
 
@@ -116,7 +119,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
 
     def get_channel(self, config: RunnableConfig, channel: str, default: Any = None) -> Any:
         """Read one channel of the checkpoint that a config names, or of the latest, without the rest of the state."""
-        return self._read(lambda: read.channel(self._tools(), place_of(config), channel, default))
+        place = place_of(config)
+        return self._read(lambda: read.channel(self._tools(), place, channel, default), place.thread)
 
     def list(
         self,
@@ -129,7 +133,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """List checkpoints, newest first, in pages: nothing is held while the caller looks at one."""
         listing = Listing(self._tools(), query_of(config, filter, before), limit)
         while listing.more():
-            yield from listing.took(self._read(listing.page))
+            yield from listing.took(self._read(listing.page, listing.thread))
 
     def put(
         self,
@@ -251,7 +255,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Give what each DeltaChannel was told on the way to a checkpoint."""
         if not channels:
             return {}
-        found = self._read(lambda: told.history_of(self._tools(), place_of(config), channels))
+        place = place_of(config)
+        found = self._read(lambda: told.history_of(self._tools(), place, channels), place.thread)
         return {name: delta_of(writes, seed) for name, (writes, seed) in found.items()}
 
     def get_next_version(self, current: Any, channel: None) -> Any:
@@ -265,6 +270,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Async `get_tuple`."""
         place = place_of(config)
         session.writer(self._slot(place.thread), config)
+        if place.ns == ROOT and session.is_of_run(config):
+            await self._under_way.run_out(place.thread)
         found = await self.database.elsewhere(lambda: self._get(place, config))
         self._saw(place, found, config)
         return tuple_of(found, config if place.id else None) if found else None
@@ -284,7 +291,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Async `list`."""
         listing = Listing(self._tools(), query_of(config, filter, before), limit)
         while listing.more():
-            for found in listing.took(await self.database.elsewhere(partial(self._read, listing.page))):
+            page = await self.database.elsewhere(partial(self._read, listing.page, listing.thread))
+            for found in listing.took(page):
                 yield found
 
     async def aput(
@@ -297,14 +305,14 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         """Async `put`."""
         lines = session.lines(config)
         new = self._new_checkpoint(lines, config, checkpoint, metadata, new_versions)
-        return await self.database.elsewhere(lambda: self._put(new, lines))
+        return await self._under_way.handed_over(new.place.thread, lambda: self._put(new, lines))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Async `put_writes`."""
         new = self._new_writes(config, writes, task_id, task_path)
-        await self.database.elsewhere(lambda: self._put_writes(new))
+        await self._under_way.handed_over(new.place.thread, lambda: self._put_writes(new))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]

@@ -23,6 +23,7 @@ from checkpointers.statements import Append, Many, Operation, Request, Rows, Sta
 T = TypeVar("T")
 START_SECONDS: Final = 60.0
 NOBODY: Final = 65534
+SOME: Final = 8
 INJECTED: Final = "injected: {} at request {}, {}"
 Fault = Callable[[int, Request], None]
 Instead = Callable[[int, Request], Sequence[Request]]
@@ -133,7 +134,7 @@ class FaultyDatabase(Database):
         self, real: Database, fault: Fault | None = None, *, after: Fault | None = None, instead: Instead | None = None
     ) -> None:
         """Stand before a real database."""
-        super().__init__(workers=1)
+        super().__init__(workers=SOME)
         self._real, self.requests, self._lock = real, 0, threading.Lock()
         self._fault, self._after, self._instead = fault or no_fault, after or no_fault, instead or as_it_is
         self.place, self.dialect, self.tenant = real.place, real.dialect, real.tenant

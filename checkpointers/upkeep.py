@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from checkpointers.standing import Holder
     from checkpointers.statements import Operation, Statements
     from checkpointers.threads import Readable, StepInfo, ThreadInfo, Usage
+    from checkpointers.underway import UnderWay
 
 T = TypeVar("T")
 DROPPED_AT_A_TIME = 500
@@ -47,6 +48,7 @@ class Upkeep:
     database: Database
     _memory: Memory
     _recent: Recent
+    _under_way: UnderWay
 
     def _tools(self) -> Tools:
         raise NotImplementedError
@@ -54,8 +56,13 @@ class Upkeep:
     def _token(self, thread: str) -> bytes | None:
         raise NotImplementedError
 
-    def _read(self, operation: Operation[T]) -> T:
-        """Read; if others removed something between two requests, as it stood at one moment: damage is real damage."""
+    def _read(self, operation: Operation[T], thread: str | None = None) -> T:
+        """Read; if others removed something between two requests, as it stood at one moment: damage is real damage.
+
+        Of a thread, after what was handed over to be stored in it.
+        """
+        if thread is not None:
+            self._under_way.settle(thread)
         try:
             return self.database.read(operation)
         except IntegrityError:
@@ -77,6 +84,7 @@ class Upkeep:
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a whole thread, its history included, to a name that is free."""
         source, target = str(source_thread_id), str(target_thread_id)
+        self._under_way.settle(source)
         answer = self.database.exclusive(lambda: operations.whole.copy_thread(self._tools(), source, target, now()))
         if answer == "missing":
             raise UnknownThreadError(source)
@@ -129,12 +137,12 @@ class Upkeep:
                 raise HistoryError(
                     f"ask for either the newest steps or those after one: newest={newest}, after={after}"
                 )
-            return self._read(lambda: survey.newest_steps(self._tools(), name, ns, newest))
-        return self._read(lambda: survey.steps(self._tools(), name, ns, after))
+            return self._read(lambda: survey.newest_steps(self._tools(), name, ns, newest), name)
+        return self._read(lambda: survey.steps(self._tools(), name, ns, after), name)
 
     def tasks(self, thread: str, ns: str = "") -> dict[str, list[str]]:
         """Give, for the checkpoints of a thread by their ids, the ids of the tasks that have written on each."""
-        return self._read(lambda: survey.tasks(self._tools(), str(thread), ns))
+        return self._read(lambda: survey.tasks(self._tools(), str(thread), ns), str(thread))
 
     def holder(self, thread: str) -> Holder | None:
         """Say who holds the lease of a thread now: `owner`, `since`, `until` (in microseconds), `epoch`."""
@@ -274,6 +282,7 @@ class Upkeep:
     def _change(self, thread: str, operation: Operation[T]) -> T:
         """Run an exclusive operation; what was remembered of the thread is no longer true."""
         key = self._tools().key(thread)
+        self._under_way.settle(thread)
         try:
             return self.database.exclusive(operation)
         finally:

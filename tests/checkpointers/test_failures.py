@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from langgraph.graph import StateGraph
 from psycopg_pool import ConnectionPool
 from psycopg_pool.pool import MaintenanceTask
 
@@ -426,6 +427,76 @@ def test_cancelled_calls_leave_nothing_half_done(saver: Saver) -> None:
     for found in saver.list(config()):
         assert found.checkpoint["channel_values"]["x"].startswith("v" * 99)
     assert saver.get_tuple(config()).checkpoint["id"] == "last"
+
+
+QUESTIONS: dict[str, Callable[[Saver], Awaitable[Any]]] = {
+    "aget_tuple": lambda saver: saver.aget_tuple(config()),
+    "get_tuple": lambda saver: asyncio.to_thread(saver.get_tuple, config()),
+    "aget_channel": lambda saver: saver.aget_channel(config(), "x"),
+    "alist": lambda saver: anext(saver.alist(config()), None),
+    "list": lambda saver: asyncio.to_thread(lambda: next(saver.list(config()), None)),
+    "asteps": lambda saver: saver.asteps("t"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_a_cancelled_call_still_stores_is_there_when_it_is_asked_for(saver: Saver, question: str) -> None:
+    """A put that was given up while it was under way lands before what is asked, or done, after it."""
+    begun, release = threading.Event(), threading.Event()
+
+    def fault(_: int, request: Any) -> None:
+        if is_write(request):
+            begun.set()
+            release.wait(10)
+
+    async def main() -> None:
+        slow = type(saver)(FaultyDatabase(saver.database, fault))
+        new = {"x": 1}
+        checkpoint = {"v": 1, "id": "c1", "ts": "", "channel_values": new, "channel_versions": new, "versions_seen": {}}
+        call = asyncio.create_task(slow.aput(config(checkpoint_ns=""), checkpoint, {"source": "loop"}, new))
+        assert await asyncio.to_thread(begun.wait, 10)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        asked = asyncio.ensure_future(QUESTIONS[question](slow))
+        await asyncio.wait([asked], timeout=0.1)
+        release.set()
+        assert await asked
+
+    asyncio.run(main())
+
+
+def test_a_run_after_a_cancelled_one_goes_on_behind_all_that_was_done(saver: Saver) -> None:
+    """Nodes were quicker than their steps are stored: who is cancelled then leaves LangGraph to put one after another."""
+    done = asyncio.Event()
+
+    async def work(state: Any) -> dict[str, Any]:
+        if state["n"] == 11:
+            done.set()
+        return {"n": state["n"] + 1, "log": [state["n"]]}
+
+    async def cancelled(thread: str) -> None:
+        done.clear()
+        slow = type(saver)(FaultyDatabase(saver.database, lambda _, request: time.sleep(0.004 * is_write(request))))
+        builder = StateGraph(DeltaState)  # what tasks write of it is stored at once, not with the step that follows
+        builder.add_node("work", work)
+        builder.add_edge("__start__", "work")
+        builder.add_conditional_edges("work", lambda s: "work" if s["n"] < 12 else "__end__", ["work", "__end__"])
+        app = builder.compile(checkpointer=slow)
+        run = asyncio.create_task(app.ainvoke({"n": 0}, config(thread), durability="async"))
+        await done.wait()
+        await asyncio.sleep(0.005)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        after = await app.ainvoke({"n": 11}, config(thread), durability="async")
+        assert after["log"] == [*range(12), 11]
+
+    async def main() -> None:
+        for attempt in range(5):
+            await cancelled(f"t{attempt}")
+
+    asyncio.run(main())
 
 
 def test_retention_that_dies_half_way_changes_nothing(url: str) -> None:
