@@ -11,6 +11,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+from checkpointers.errors import CheckpointerError
+
 _UUID: Final = b"u"
 _TEXT: Final = b"t"
 _HASH: Final = b"h"
@@ -47,6 +49,7 @@ thread_key: Final = lru_cache(maxsize=8_192)(thread_number)
 @lru_cache(maxsize=8_192)
 def key_of(text: str) -> bytes:
     """Give the key of an id."""
+    see_text("an id of a checkpoint, a namespace or a task", text)
     if len(text) == _UUID_LENGTH:
         with suppress(ValueError):
             raw = bytes.fromhex(text.replace("-", ""))
@@ -69,6 +72,12 @@ def text_of(key: bytes) -> str | None:
 def is_in_full(key: bytes) -> bool:
     """Tell whether a key says the whole id."""
     return key[:1] != _HASH
+
+
+def see_text(what: str, given: object) -> None:
+    """See that what is given is a text."""
+    if not isinstance(given, str):
+        raise CheckpointerError(f"{what} is a text, not {given!r:.80}")
 
 
 def _uuid_of(raw: bytes) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
 
+from checkpointers.errors import HistoryError
 from checkpointers.operations import listing as pages
 from checkpointers.operations import read
 from checkpointers.operations.common import Place, Tools, config_of, place_of
+from checkpointers.threads import counted
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -27,10 +30,12 @@ class Listing:
 
     def __init__(self, tools: Tools, query: pages.Query, limit: int | None) -> None:
         """Start at the newest; at most so many."""
+        if limit is not None:
+            counted("limit", limit, least=0)
         self._tools, self._query, self._left = tools, query, limit
         self.thread = query.place.thread if query.place else None
         self._cursor: pages.Cursor | None = None
-        self._size, self._finished = (1 if limit is None else PAGES), limit is not None and limit <= 0
+        self._size, self._finished = (1 if limit is None else PAGES), limit == 0
 
     def more(self) -> bool:
         """Tell whether there may be another page."""
@@ -54,6 +59,8 @@ def query_of(
     config: RunnableConfig | None, wanted: dict[str, Any] | None, before: RunnableConfig | None
 ) -> pages.Query:
     """Say what a listing asks for."""
+    if not isinstance(wanted, Mapping | None):
+        raise HistoryError(f"a filter gives metadata by its names, as a dict; not {wanted!r:.80}")
     place: Place | None = place_of(config) if config else None
     any_ns = config is not None and config["configurable"].get("checkpoint_ns") is None
     start = before["configurable"].get("checkpoint_id") if before else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from checkpointers.codec import Codec, unpacked_dict
-from checkpointers.errors import DAMAGE, IncompleteRecordError, IntegrityError
+from checkpointers.errors import DAMAGE, CheckpointerError, IncompleteRecordError, IntegrityError
 from checkpointers.keys import key_of, text_of, thread_key, thread_number
 from checkpointers.operations.names import ALL_NAMES, learn_names, take_names
 from checkpointers.recent import Recent
@@ -30,6 +30,7 @@ from checkpointers.vaults import Vaults
 T = TypeVar("T")
 ROOT: Final = ""
 NO_THREAD: Final = -1
+NAMING: Final = '{"configurable": {"thread_id": "ada"}}'
 CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
 NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
 WRITE_COLUMNS: Final = ("ns", "checkpoint", "task", "kinds", "body")
@@ -76,10 +77,12 @@ class Tools:
 
 def place_of(config: Mapping[str, Any]) -> Place:
     """Read a LangGraph config; an int thread id is its text."""
-    configurable = config["configurable"]
-    return Place(
-        str(configurable["thread_id"]), configurable.get("checkpoint_ns") or ROOT, configurable.get("checkpoint_id")
-    )
+    try:
+        configurable = config["configurable"]
+        thread = str(configurable["thread_id"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointerError(f"a config names its thread, {NAMING}; this one has no {error}") from error
+    return Place(thread, configurable.get("checkpoint_ns") or ROOT, configurable.get("checkpoint_id"))
 
 
 def config_of(thread: str, ns: str, checkpoint_id: str) -> dict[str, Any]:

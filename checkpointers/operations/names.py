@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from checkpointers.errors import DAMAGE, IntegrityError
-from checkpointers.keys import decoded, digest, encoded
+from checkpointers.keys import decoded, digest, encoded, see_text
 from checkpointers.records import Names
 from checkpointers.sealing import name_seal
 from checkpointers.statements import Insert, Row, Rows, Statement, Statements
@@ -18,6 +18,8 @@ ALL_NAMES: Final = Statement(f"SELECT {', '.join(NAME_COLUMNS)} FROM cp_names")
 def naming(names: Names, texts: Iterable[str]) -> Statements[list[tuple[int, str]]]:
     """Give those of these names that are not stored yet, with the keys that they get: the next that are free."""
     missing = names.missing(texts)
+    for text in missing:
+        see_text("the name of a channel or a node", text)
     if missing and not names.highest:
         yield from learn_names(names)
         missing = names.missing(missing)

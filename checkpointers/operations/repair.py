@@ -107,7 +107,7 @@ def _checkpoints(tools: Tools, check: checking.Checkup, kept: dict[int, Record],
     ids = {(record.ns, record.id) for record in kept.values()}
     for step, record in kept.items():
         if record.chain and (record.ns, record.parent) not in ids:
-            moved = relinked(record, by_ns[record.ns], kept, strict=False)
+            moved = relinked(record, by_ns[record.ns], kept, told=deltas, strict=False)
             bases = {name: base for name, base in moved.bases.items() if name in deltas}
             rows.append(_sealed(tools, check, replace(moved, bases=bases), into))
         else:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from checkpointers import (
@@ -51,6 +52,20 @@ LABELLED_WRONG: list[Any] = [
         for since in (float("nan"), float("inf"), 1e18, -1e30, timedelta.max, "99999999999999d", "soon")
     ],
     lambda saver: saver.put_writes(config(checkpoint_ns=""), [("x", 2)], "task"),
+    *[
+        lambda saver, wrong=wrong: saver.get_tuple(wrong)
+        for wrong in ({}, {"configurable": {}}, {"configurable": None}, None, config(checkpoint_id=3))
+    ],
+    lambda saver: saver.get_tuple(config(checkpoint_ns=3)),
+    lambda saver: saver.get_tuple(config(checkpoint_ns="", checkpoint_id=b"c1")),
+    lambda saver: saver.put(config(), empty_checkpoint() | {"id": 3}, {}, {}),
+    lambda saver: saver.put(config(), empty_checkpoint() | {"channel_values": {3: 3}}, {}, {}),
+    lambda saver: saver.put(config(checkpoint_id=3), empty_checkpoint(), {}, {}),
+    lambda saver: saver.put_writes(saver.get_tuple(config()).config, [(3, 2)], "task"),
+    lambda saver: saver.put_writes(saver.get_tuple(config()).config, [("x", 2)], None),
+    *[lambda saver, limit=limit: list(saver.list(config(), limit=limit)) for limit in (1.5, "1", True, -1, 2**70)],
+    lambda saver: list(saver.list(config(), before=config(checkpoint_id=3))),
+    lambda saver: list(saver.list(config(), filter=["step"])),
 ]
 
 

@@ -268,12 +268,16 @@ def test_only_what_was_told_late_is_kept_as_late(url: str) -> None:
         assert [*thread.standing.late] == []
 
 
-def step(saver: Any, id_: str, parent: str | None, log: int | None, n: int, *, run: str = "r") -> None:
+def step(
+    saver: Any, id_: str, parent: str | None, log: int | None, n: int, *, run: str = "r", value: Any = None
+) -> None:
     """Store a checkpoint at which `log` has a version, or none, and no value."""
     place = config(checkpoint_ns="", **({"checkpoint_id": parent} if parent else {}))
     versions = {"n": n, **({"log": log} if log else {})}
-    checkpoint = empty_checkpoint() | {"id": id_, "channel_versions": versions}
-    saver.put(place, checkpoint, {"source": "loop", "step": n, "parents": {}, "run_id": run}, {"n": n})
+    values = {} if value is None else {"n": value}
+    checkpoint = empty_checkpoint() | {"id": id_, "channel_versions": versions, "channel_values": values}
+    counters = {"counters_since_delta_snapshot": {"log": [1, 1]}} if log else {}
+    saver.put(place, checkpoint, {"source": "loop", "step": n, "parents": {}, "run_id": run, **counters}, {"n": n})
 
 
 def tell(saver: Any, id_: str, what: str) -> None:
@@ -314,6 +318,25 @@ def test_what_was_told_late_outlives_the_step_that_was_told(url: str, first: boo
             for of in (saver, fresh):
                 assert [log_of(of, id_) for id_ in kept][first * 2 :] == before[first * 2 :]
         assert saver.fsck() == []
+
+
+def test_what_was_told_outlives_a_step_that_is_not_recovered(url: str) -> None:
+    """As it outlives one that is removed: those that are made from its child later find it there."""
+    root, lost, child, later = (str(uuid6()) for _ in range(4))
+    with reopen(url) as saver:
+        step(saver, root, None, None, 1)
+        step(saver, lost, root, None, 2, value="a value of its own, too long to stand in place")
+        step(saver, child, lost, None, 3)
+        tell(saver, lost, "late")
+        step(saver, later, child, 7, 4)
+        assert log_of(saver, later) == [["late"]]
+        (element,) = rows_of(saver, "cp_elements")
+        with damaged(saver, "cp_elements", (element, None)):
+            assert saver.recover("t", into="saved") == 4
+        assert [info.number for info in saver.steps("saved")] == [1, 3, 4]
+        saver.delete_thread("t")
+        saver.copy_thread("saved", "t")
+        assert log_of(saver, later) == [["late"]]
 
 
 def test_what_is_told_late_above_a_step_that_was_removed(url: str) -> None:
