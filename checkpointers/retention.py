@@ -69,7 +69,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a plan needs to know of one checkpoint."""
+    """What a plan needs to know of one checkpoint; `beside`: it is not on the way to where the thread stands."""
 
     step: int
     ns: str
@@ -78,6 +78,7 @@ class Line:
     at: datetime
     kinds: int = 0
     root: str | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,10 @@ def still_holds(decided: Plan, lines: Iterable[Line], pins: Iterable[int]) -> bo
 def _keep_roots(
     reasons: dict[int, list[str]], keep: Keep, roots: Sequence[Line], pinned: set[int], now: datetime
 ) -> None:
-    parents = {line.parent for line in roots}
+    parents, head = {line.parent for line in roots}, head_of(roots)
     for place, line in enumerate(roots):
         why = reasons.setdefault(line.step, [])
-        why += ["head"] * (place == 0)
+        why += ["head"] * (line is head)
         why += [f"last {keep.last}"] * (place < keep.last)
         why += [f"within {keep.within}"] * (keep.within is not None and now - line.at <= duration(keep.within))
         why += ["pinned"] * (line.step in pinned)
@@ -153,6 +154,11 @@ def _keep_roots(
             reasons[line.step].append(f"{name}, {getattr(keep, name)}")
     for step in [step for step, why in reasons.items() if not why]:
         del reasons[step]
+
+
+def head_of(roots: Iterable[Line]) -> Line | None:
+    """Give where a thread stands: at its newest checkpoint that is not beside, if there is one."""
+    return max(roots, key=lambda line: (not line.beside, line.step), default=None)
 
 
 def _newest_of_each(roots: Sequence[Line], period: Callable[[datetime], object], count: int) -> list[Line]:

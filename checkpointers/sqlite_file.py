@@ -210,6 +210,7 @@ class SqliteDatabase(Database):
             factory=Connection,
         )
         self._all.append(connection)
+        connection.text_factory = _text
         connection.create_function("cp_clock", 0, now)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
@@ -320,6 +321,11 @@ def _execute_many(connection: sqlite3.Connection, request: Many) -> Rows:
         sql = " UNION ALL ".join([request.sql] * len(some))
         found += connection.execute(sql, [*chain.from_iterable(some)])
     return found
+
+
+def _text(raw: bytes) -> str:
+    """Give a text, of which we write none: bytes that one bit made a text of need not be one, and are met as damage."""
+    return raw.decode(errors="replace")
 
 
 def _path_of(path: object) -> str:

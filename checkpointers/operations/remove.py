@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from checkpointers.codec import covers
 from checkpointers.errors import IncompleteRecordError
@@ -42,7 +42,7 @@ from checkpointers.operations.noting import noted_rows
 from checkpointers.operations.rows import sealed_row
 from checkpointers.operations.whole import erase, locked, restand
 from checkpointers.records import Record, TaskWrites, pack_record
-from checkpointers.retention import Line, moment
+from checkpointers.retention import Line, head_of, moment
 from checkpointers.sealing import element_place
 from checkpointers.segments import SEAL, Stack, start_of
 from checkpointers.standing import Thread
@@ -104,7 +104,8 @@ def lines(found: Contents) -> list[Line]:
         parents = told_metadata(found.thread, row).get("parents")
         root = parents.get("") if isinstance(parents, dict) else None
         called_from = root if isinstance(root, str) else None  # metadata is whatever somebody wrote
-        result.append(Line(record.step, record.ns, record.id, record.parent, moment(record.at), kinds, called_from))
+        at, beside = moment(record.at), bool(row[FLAGS] & BESIDE)
+        result.append(Line(record.step, record.ns, record.id, record.parent, at, kinds, called_from, beside))
     return result
 
 
@@ -360,16 +361,16 @@ def _is_of(run_ids: Collection[str], thread: Thread, row: Row) -> bool:
 
 
 def keep_latest(found: Contents) -> list[int]:
-    """Give the steps that `keep_latest` drops: all but the newest of each namespace that is still alive.
+    """Give the steps that `keep_latest` drops: all but where each namespace stands that is still alive.
 
     The namespace of a subgraph call (its name has a task id after a colon) goes with the checkpoint of the root
     graph that it was called from.
     """
-    newest: dict[str, Any] = {}
+    by_ns: dict[str, list[Line]] = {}
     for line in lines(found):
-        if line.ns not in newest or newest[line.ns].step < line.step:
-            newest[line.ns] = line
+        by_ns.setdefault(line.ns, []).append(line)
+    newest = [stands for some in by_ns.values() if (stands := head_of(some)) is not None]
     stored = {record.id for record in found.records if not record.ns}
-    head = newest[""].id if "" in newest else None
-    kept = {line.step for line in newest.values() if not (":" in line.ns and line.root in stored and line.root != head)}
+    head = next((line.id for line in newest if not line.ns), None)
+    kept = {line.step for line in newest if not (":" in line.ns and line.root in stored and line.root != head)}
     return [record.step for record in found.records if record.step not in kept]

@@ -23,7 +23,6 @@ from checkpointers.operations.common import (
     Place,
     Tools,
     checkpoint_row,
-    find_thread,
     records_of,
 )
 from checkpointers.operations.guard import ATTEMPTS, Growth, Head, append, entitled, too_busy
@@ -102,7 +101,7 @@ def _truthful(memory: ThreadMemory, operation: Operation[T], looks: int = LOOKS)
 def _put(
     tools: Tools, memory: ThreadMemory, new: NewCheckpoint, writes: Sequence[NewWrites], now: int
 ) -> Statements[Stored]:
-    before, names = _Before(), _names_of(new.checkpoint) | _channels_of(writes)
+    before, names, known = _Before(), _names_of(new.checkpoint) | _channels_of(writes), False
     for attempt in range(ATTEMPTS):
         named = yield from naming(tools.names, names)
         standing = yield from entitled(tools, memory, new.place.thread, new.token)
@@ -110,6 +109,8 @@ def _put(
             memory.forget()  # what is remembered may be older than what was loaded
             standing = yield from entitled(tools, memory, new.place.thread, new.token)
         beside = _is_beside(standing, new)
+        if known:  # and looked at only now: if it goes, or changes, the thread does not stand as it did
+            before = yield from _stored_before(tools, memory, new, merge=bool(writes))
         early = yield from _early(memory, new, look=attempt > 0)
         late = yield from late_steps(tools, memory, writes)
         elements = Elements()
@@ -130,7 +131,7 @@ def _put(
             steps=max(standing.steps, record.step),
             checkpoints=0 if before.step else 1,
             size=elements.bytes + len(row[METADATA]) + len(row[BODY]) + written.bytes - before.size,
-            head=head if new.place.ns == ROOT and not before.step and not beside else None,
+            head=head if new.place.ns == ROOT and before.step in (0, standing.head) and not beside else None,
             kinds=_kinds_on_head(standing, written),
             early=(row[NS], row[ID], rows_in(early)),
             late=late,
@@ -149,8 +150,7 @@ def _put(
                 memory.remember(record)
             return Stored(record.step, beside)
         memory.forget()
-        if answer == "duplicate":
-            before = yield from _stored_before(tools, new, merge=bool(writes))
+        known = known or answer == "duplicate"
     raise too_busy(new.place.thread)
 
 
@@ -359,13 +359,13 @@ def pack_metadata(metadata: Mapping[str, Any]) -> bytes:
         raise UnstorableValueError(channel="(metadata)", path="", reason=str(error)) from error
 
 
-def _stored_before(tools: Tools, new: NewCheckpoint, *, merge: bool) -> Statements[_Before]:
+def _stored_before(tools: Tools, memory: ThreadMemory, new: NewCheckpoint, *, merge: bool) -> Statements[_Before]:
     """Look at what is stored under the same id."""
-    thread = yield from find_thread(tools, new.place.thread)
-    row = None
-    if thread is not None:
-        row = yield from checkpoint_row(thread, new.place._replace(id=new.checkpoint["id"]))
-    if thread is None or row is None:
+    if not memory.exists:
+        return _Before(merge=merge)
+    thread = memory.as_thread()
+    row = yield from checkpoint_row(thread, new.place._replace(id=new.checkpoint["id"]))
+    if row is None:
         return _Before(merge=merge)
     record = (yield from records_of(tools, thread, [row]))[0]
     return _Before(record, len(row[METADATA]) + len(row[BODY]), merge)

@@ -18,10 +18,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from checkpointers import (
+    CheckpointerError,
     HeadMovedError,
     History,
     Keep,
@@ -158,6 +160,62 @@ def test_two_answers_to_one_question(url: str, parallel: int) -> None:
         assert app(early).get_state(config()).values["answers"] == ["early"] * parallel
         assert [told(early)] == stored
         assert early.fsck() == []
+
+
+GOES: dict[str, Callable[[Saver], object]] = {
+    "deleted": lambda other: other.delete_thread("t"),
+    "its run deleted": lambda other: other.delete_for_runs(["r3"]),
+    "pruned": lambda other: (put(other, {"x": 4}, after=step_config(3), version=4), other.prune("t")),
+    "begun anew": lambda other: (other.delete_thread("t"), put(other, {"x": "anew"})),
+}
+
+
+def step_config(number: int) -> dict[str, Any]:
+    return config(checkpoint_ns="", checkpoint_id=f"c{number}")
+
+
+def put_as(saver: Saver, number: int, text: str) -> None:
+    checkpoint = empty_checkpoint() | {"id": f"c{number}", "channel_values": {"x": text}, "channel_versions": {"x": 1}}
+    place = step_config(number - 1) if number > 1 else config(checkpoint_ns="")
+    saver.put(place, checkpoint, {"source": "loop", "step": number, "run_id": f"r{number}", "who": text}, {"x": 1})
+
+
+@pytest.mark.parametrize("goes", GOES)
+def test_a_checkpoint_is_put_again_while_it_goes(url: str, goes: str) -> None:
+    """Before whichever request somebody else removes it: what is acknowledged is counted, and nothing is told damaged."""
+    with reopen(url) as saver, reopen(url) as other:
+        interrupted, number = True, 0
+        while interrupted:
+            number, interrupted = number + 1, False
+            saver.delete_thread("t")
+            for step in (1, 2, 3):
+                put_as(saver, step, "once")
+
+            def fault(count: int, _: Any, number: int = number) -> None:
+                nonlocal interrupted
+                if count == number:
+                    interrupted = True
+                    contextvars.Context().run(GOES[goes], other)
+
+            slow = type(saver)(FaultyDatabase(saver.database, fault))
+            with suppress(CheckpointerError):
+                contextvars.Context().run(put_as, slow, 3, "again")
+            assert saver.fsck() == [], number
+            stored = len(list(saver.list(config())))
+            assert sum(info.checkpoints for info in saver.threads()) == stored
+            assert (saver.get_tuple(config()) is None) == (stored == 0)
+        assert number > 4
+
+
+def test_the_head_put_again_is_listed_as_it_is(saver: Saver) -> None:
+    """What a listing says of a thread is of the checkpoint that it stands at, also where that was put anew."""
+    for text in ("once", "again"):
+        put_as(saver, 1, text)
+    assert [info.metadata["who"] for info in saver.threads()] == ["again"]
+    assert [info.step for info in saver.threads(metadata={"who": "again"})] == [1]
+    put_as(saver, 2, "next")
+    put_as(saver, 1, "older")
+    assert [(info.step, info.metadata["who"]) for info in saver.threads()] == [(2, "next")]
 
 
 def test_deleted_and_begun_again_elsewhere(url: str) -> None:

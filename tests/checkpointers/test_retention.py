@@ -6,6 +6,7 @@ import operator
 import random
 import time
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypedDict
@@ -16,11 +17,11 @@ from hypothesis import strategies as st
 from langgraph.graph import StateGraph
 from langgraph.types import Command
 
-from checkpointers import Keep, Saver
+from checkpointers import ForkedWarning, Keep, Saver
 from checkpointers.retention import Line, plan
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
 from tests.checkpointers.test_graphs import states
-from tests.checkpointers.test_storage import put
+from tests.checkpointers.test_storage import put, values
 from tests.checkpointers.wild import difference
 from tests.conftest import reopen
 
@@ -233,6 +234,30 @@ def test_metadata_that_says_nothing_of_the_parent_graph(saver: Saver, parents: A
     saver.put(config(checkpoint_ns="sub"), checkpoint, {"source": "loop", "step": 1, "parents": parents}, {})
     assert saver.retain(Keep(last=1), threads=["t"], dry_run=True) == []
     assert [step.ns for step in saver.steps("t", None)] == ["sub"]
+
+
+@pytest.mark.parametrize("policy", ["retain", "prune"])
+def test_a_thread_stands_where_it_stood_though_a_branch_beside_it_is_newer(url: str, policy: str) -> None:
+    """The head is not the newest step where another writer's branch was kept beside it."""
+    with reopen(url) as saver, reopen(url) as other:
+        saver.on_conflict = other.on_conflict = "fork"
+        mine, others = Context(), Context()
+        begun = put(saver, {"x": "begun"})
+        mine.run(saver.get_tuple, config())
+        others.run(other.get_tuple, config())
+        mine.run(put, saver, {"x": "head"}, after=begun, version=2)
+        with pytest.warns(ForkedWarning):
+            beside = others.run(put, other, {"x": "beside"}, after=begun, version=2)
+        others.run(put, other, {"x": "beside, newer"}, after=beside, version=3)
+        assert [step.beside for step in saver.steps("t")] == [False, False, True, True]
+        if policy == "retain":
+            (plan_of_t,) = saver.retain(Keep(last=1))
+            assert plan_of_t.kept[2] == ["head"]
+        else:
+            saver.prune("t")
+            assert [step.number for step in saver.steps("t")] == [2]
+        assert values(saver) == {"x": "head"}
+        assert (saver.threads()[0].step, saver.fsck()) == (2, [])
 
 
 def test_space_is_given_back(saver: Saver) -> None:

@@ -23,7 +23,8 @@ from checkpointers import CheckpointerError, Keep, Keyring, Saver, SqliteSaver
 from tests.checkpointers.graphs import config, loop
 from tests.proofs import corrupt
 
-TYPES: tuple[Any, ...] = (None, 0, 7, 1 << 62, 0.5, "a text", b"", b"x")
+ALIKE = "the same bytes, as a text"
+TYPES: tuple[Any, ...] = (None, 0, 7, 1 << 62, 0.5, "a text", ALIKE, b"", b"x")
 ALL = (*corrupt.TABLES, "cp_leases", "cp_keys")
 RING = Keyring({"one": b"1" * 32})
 LEASE = {"epoch": 1, "token": b"t" * 16, "owner": b"somebody", "since": 1, "until": 2, "steps": 0, "note": None}
@@ -102,6 +103,9 @@ def _retype(
         if not rows or (type(one[column]) is type(value) and value != 1 << 62):
             return None
         corrupt.replace_sqlite(base, table, [one], [{**one, column: value}])
+        if value is ALIKE and isinstance(one[column], bytes):
+            sql = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE {column} = ?"
+            base.execute(sql, (one[column], value))
         return corrupt.touched(table, [one], [], names) or []
     return None
 
