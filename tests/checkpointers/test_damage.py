@@ -28,6 +28,7 @@ from checkpointers.sealing import Digests, write_place
 from checkpointers.statements import Many, Request, Rows, Statement, Together
 from tests.checkpointers.graphs import config, loop, nested, review
 from tests.checkpointers.test_fsck import ask
+from tests.checkpointers.test_storage import put
 from tests.proofs import corrupt, forged, retyped
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -107,6 +108,25 @@ def test_a_column_of_another_type(encrypted: bool) -> None:
     )
     assert count.tried > 25
     assert (count.silent, count.untyped, count.others) == ([], [], [])
+
+
+@pytest.mark.parametrize("table", ["cp_threads", "cp_checkpoints", "cp_elements"])
+def test_bytes_that_became_a_text_are_damage_of_one_thread(tmp_path: Path, table: str) -> None:
+    """One bit does that, and SQLite says that all is well; they need not be a text, and another thread is another's."""
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        for thread in ("hurt", "sound"):
+            put(saver, {"x": [f"item {n} of {thread}" for n in range(9)]}, after=config(thread, checkpoint_ns=""))
+        key = saver._tools().key("hurt")
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as base:
+        base.execute(f"UPDATE {table} SET body = CAST(body AS TEXT) WHERE thread = ?", (key,))
+        assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    with SqliteSaver.open(tmp_path / "a.db") as saver:
+        assert {finding.thread for finding in saver.fsck()} == {"hurt" if table != "cp_threads" else f"#{key}"}
+        with pytest.raises(IntegrityError, match="hurt"):
+            saver.get_tuple(config("hurt"))
+        assert {info.thread for info in saver.threads()} >= {"sound"}
+        assert saver.get_tuple(config("sound")) is not None
+        put(saver, {"x": 2}, after=config("new", checkpoint_ns=""))
 
 
 @pytest.mark.slow
