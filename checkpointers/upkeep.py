@@ -12,8 +12,10 @@ from checkpointers import operations
 from checkpointers.database import now
 from checkpointers.errors import (
     BusyError,
+    CheckpointerError,
     HistoryError,
     IntegrityError,
+    KeyringError,
     ShreddedError,
     ThreadExistsError,
     UnknownThreadError,
@@ -192,20 +194,28 @@ class Upkeep:
         threads where something goes are reported. A thread that is damaged stays as it is and stops no other; the error
         about it comes at the end.
         """
-        known = {info.thread: None for info in self.threads(tag=tag)}
-        plans, refusals = list[Plan](), list[IntegrityError]()
-        for thread in known if threads is None else [name for name in _each(threads) if name in known]:
+        known = {info.thread: info for info in self.threads(tag=tag)}
+        plans, refusals = list[Plan](), list[CheckpointerError]()
+        for thread in known if threads is None else _each(threads):
             try:
-                decided = self._plan(keep, thread) if dry_run else self._retained(keep, thread)
-                if decided.dropped:
-                    plans.append(decided)
-            except ShreddedError:  # just now: nothing of it can be planned any more
+                if self._can_be_planned(thread, known.get(thread)):
+                    decided = self._plan(keep, thread) if dry_run else self._retained(keep, thread)
+                    plans += [decided] if decided.dropped else []
+            except ShreddedError:  # nothing of it can be planned any more
                 continue
-            except IntegrityError as error:
+            except (IntegrityError, KeyringError) as error:
                 refusals.append(error)
         if refusals:
             raise refusals[0]
         return plans
+
+    def _can_be_planned(self, thread: str, listed: ThreadInfo | None) -> bool:
+        """Tell whether a thread is one of those that are listed; one that cannot be read by its name is an error."""
+        if listed is None:
+            self._read(lambda: find_thread(self._tools(), thread))
+        elif listed.status == "damaged" and not listed.checkpoints:
+            raise IntegrityError(thread, None, "its own row cannot be read, or not with these keys")
+        return listed is not None and bool(listed.checkpoints)
 
     def vacuum(self, *, full: bool = False) -> int:
         """Give unused space back to the disk; return how many bytes that was."""

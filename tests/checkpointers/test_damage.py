@@ -255,6 +255,20 @@ def test_a_damaged_thread_stops_no_retention_of_others(saver: Saver) -> None:
     assert {info.thread: info.checkpoints for info in saver.threads()} == {"first": 2, "t": 6, "last": 2}
 
 
+def test_a_thread_whose_own_row_is_damaged_is_told_by_retention(saver: Saver) -> None:
+    """Asked for by its name, or among all; a thread that is not there, or was shredded, is neither."""
+    for thread in ("first", "t", "last"):
+        loop(saver).invoke({"until": 4, "n": 0}, config(thread))
+    key = saver._tools().key("t")
+    ask(saver, "UPDATE cp_threads SET body = ? WHERE thread = ?", b"damaged", key)
+    with pytest.raises(IntegrityError, match="^thread 't'"):
+        saver.retain(Keep(last=2), threads=["t"], dry_run=True)
+    with pytest.raises(IntegrityError, match=f"^thread '#{key}'"):
+        saver.retain(Keep(last=2))
+    assert {info.thread: info.checkpoints for info in saver.threads()} == {"first": 2, f"#{key}": 0, "last": 2}
+    assert saver.retain(Keep(last=2), threads=["nobody", "first"]) == []
+
+
 def test_a_damaged_text_of_the_schema(tmp_path: Path) -> None:
     """What SQLite says of a damaged file may be no text itself; it is told as what it is."""
     path = tmp_path / "a.db"
