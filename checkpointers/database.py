@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -23,6 +24,28 @@ CLOSED: Final = "the saver is closed"
 OPEN_AGAIN: Final = "open it again"
 
 
+class Turn(threading.local):
+    """When the call that a worker thread is at was handed over: it may wait for what was before, for that was begun.
+
+    What came later may stand in line behind it, for the very worker that it would keep waiting.
+    """
+
+    _count: ClassVar[Iterator[int]] = count()
+    number: int | None = None
+
+    def next(self) -> int:
+        """Give the number of what is handed over now."""
+        return next(self._count)
+
+    def take(self, number: int, call: Callable[[], T]) -> T:
+        """Make a call that was handed over under this number."""
+        self.number = number
+        try:
+            return call()
+        finally:
+            self.number = None
+
+
 class Database(ABC):
     """One place where checkpoints are kept; shared by every thread and event loop of the process.
 
@@ -40,7 +63,7 @@ class Database(ABC):
 
     def __init__(self, *, workers: int) -> None:
         """Allow so many async callers at a time."""
-        self.number = next(self._numbers)
+        self.number, self.turn = next(self._numbers), Turn()
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="checkpointers")
 
     @abstractmethod
@@ -72,7 +95,7 @@ class Database(ABC):
         from asyncio import wrap_future  # noqa: PLC0415  who is async has it
 
         try:
-            under_way = self._workers.submit(call)
+            under_way = self._workers.submit(self.turn.take, self.turn.next(), call)
         except RuntimeError as error:
             raise StorageError(self.place, CLOSED, hint=OPEN_AGAIN) from error
         answer = wrap_future(under_way)

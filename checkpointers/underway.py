@@ -27,7 +27,7 @@ class UnderWay:
     def __init__(self, database: Database) -> None:
         """Start with none."""
         self._database, self._lock = database, threading.Lock()
-        self._calls: dict[str, set[Future[Any]]] = {}
+        self._calls: dict[str, dict[Future[Any], int]] = {}
 
     async def handed_over(self, thread: str, call: Callable[[], T]) -> T:
         """Store something of a thread elsewhere."""
@@ -35,21 +35,22 @@ class UnderWay:
 
     def _add(self, thread: str, call: Future[Any]) -> None:
         with self._lock:
-            self._calls.setdefault(thread, set()).add(call)
+            self._calls.setdefault(thread, {})[call] = self._database.turn.next()
         call.add_done_callback(partial(self._drop, thread))
 
     def _drop(self, thread: str, call: Future[Any]) -> None:
         with self._lock:
             left = self._calls[thread]
-            left.discard(call)
+            del left[call]
             if not left:
                 del self._calls[thread]
 
     def settle(self, thread: str) -> None:
-        """Wait for the calls that were handed over until now; how they end is told to who made them."""
+        """Wait for the calls that were handed over before this one; how they end is told to who made them."""
         if thread in self._calls:
+            turn = self._database.turn.number
             with self._lock:
-                calls = [*self._calls.get(thread, ())]
+                calls = [one for one, number in self._calls.get(thread, {}).items() if turn is None or number < turn]
             wait(calls)
 
     async def run_out(self, thread: str) -> None:

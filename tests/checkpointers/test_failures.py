@@ -19,6 +19,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import StateGraph
 from psycopg_pool import ConnectionPool
 from psycopg_pool.pool import MaintenanceTask
@@ -497,6 +498,29 @@ def test_a_run_after_a_cancelled_one_goes_on_behind_all_that_was_done(saver: Sav
             await cancelled(f"t{attempt}")
 
     asyncio.run(main())
+
+
+def test_many_who_ask_while_much_is_stored_do_not_wait_for_what_stands_behind_them(saver: Saver) -> None:
+    """Whoever waits for a write on a worker thread waits for none that needs that thread to begin."""
+
+    async def main() -> None:
+        places = [config(f"t{number}", checkpoint_ns="") for number in range(2)]
+        slow = type(saver)(FaultyDatabase(saver.database, lambda _, request: time.sleep(0.01 * is_write(request))))
+
+        async def write(place: Any) -> None:
+            for version in range(12):
+                new = {"x": version}
+                checkpoint = empty_checkpoint() | {"channel_values": new, "channel_versions": new}
+                place = await slow.aput(place, checkpoint, {"source": "loop"}, new)
+
+        async def ask(place: Any) -> None:
+            for _ in range(12):
+                await slow.aget_tuple(place)
+
+        await asyncio.wait_for(asyncio.gather(*(call(place) for place in places for call in (write, *[ask] * 24))), 60)
+
+    asyncio.run(main())
+    assert [info.checkpoints for info in saver.threads()] == [12] * 2
 
 
 def test_retention_that_dies_half_way_changes_nothing(url: str) -> None:
