@@ -56,13 +56,19 @@ def put_told(
     metadata: CheckpointMetadata,
     *,
     told: Mapping[str, DeltaChannelHistory],
+    step: int = 0,
+    beside: bool = False,
 ) -> RunnableConfig:
-    """Store a checkpoint in a saver of ours, with what ancestors that are not stored there told its DeltaChannels."""
-    if not told:
+    """Store a checkpoint in a saver of ours, with what ancestors that are not stored there told its DeltaChannels.
+
+    It keeps the number of its `step`, if no higher one is given there yet, and stands `beside` the head if it did.
+    """
+    if not (told or step or beside):
         return saver.put(config, found, metadata, found["channel_versions"])
     lines = session.lines(config)
     new = saver._new_checkpoint(lines, config, found, metadata, found["channel_versions"])  # noqa: SLF001
-    return saver._put(new._replace(told=told), lines)  # noqa: SLF001
+    line: session.Line = "branch" if beside else new.line
+    return saver._put(new._replace(told=told, step=step, line=line), lines)  # noqa: SLF001
 
 
 def _based(saver: Saver, thread: str, ns: str) -> dict[str, list[str]]:

@@ -124,10 +124,14 @@ class Ledger:
         with self._memory.hold(thread) as memory:
             return self._database.run(lambda: operation(memory))
 
-    def _claim(self, thread: str, key: str, told: Told) -> tuple[Entry, bool]:
+    def _claim(self, thread: str, key: str, told: Told, like: Entry | None = None) -> tuple[Entry, bool]:
         return self._written(
-            thread, lambda memory: ledger.claim(self._tools(), memory, thread, key, told=told, now=now())
+            thread, lambda memory: ledger.claim(self._tools(), memory, thread, key, told=told, now=now(), like=like)
         )
+
+    def _enter(self, entry: Entry) -> tuple[Entry, bool]:
+        """Enter what another ledger has, unless its key is there."""
+        return self._claim(entry.thread, entry.key, self._told(entry.thread, entry.status, entry.record), entry)
 
     def _change(self, entry: Entry, told: Told) -> Entry:
         return self._written(

@@ -329,7 +329,7 @@ def _descend(check: Checkup, deltas: set[str], gaps: dict[int, set[str]]) -> Non
         before: set[str] = set() if record.chain else deltas
         if above is None and record.chain:
             check.found("the checkpoint that it was made from cannot be read", step)
-        elif above is not None and above.mark != record.chain:
+        elif above is not None and record.chain and above.mark != record.chain:  # none: stored before its parent
             check.found("its parent is not the one that it was made from", step)
             check.sound.discard(step)
         elif above is not None:

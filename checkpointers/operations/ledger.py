@@ -44,14 +44,16 @@ class Told:
 
 
 def claim(
-    tools: Tools, memory: ThreadMemory, thread: str, key: str, *, told: Told, now: int
+    tools: Tools, memory: ThreadMemory, thread: str, key: str, *, told: Told, now: int, like: Entry | None = None
 ) -> Statements[tuple[Entry, bool]]:
-    """Enter an effect unless its key is there; tell whether it was this call that did."""
+    """Enter an effect unless its key is there, as it stands elsewhere if it does; tell whether it was this call."""
     for _ in range(ATTEMPTS):
         standing = yield from entitled(tools, memory, thread, told.token)
         if (yield from _all_there(memory, standing)):
             number, at = standing.effects + 1, moment(now)
             entry = Entry(thread, key, number, 1, told.status, standing.head, at, told.record)
+            if like is not None:
+                entry = replace(entry, revision=like.revision, step=like.step, at=like.at)
             row = sealed_entry(memory.key, memory.vault, entry, told.mark)
             growth = Growth(steps=standing.steps, checkpoints=0, size=len(row[-1]), entries=[row[0]])
             inserts = [Insert("cp_effects", EFFECT_COLUMNS, [row])]

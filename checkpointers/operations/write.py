@@ -48,7 +48,7 @@ LOOKS: Final = 2
 class NewCheckpoint(NamedTuple):
     """The arguments of a `put`, with the metadata that the config adds to.
 
-    `told` is what ancestors that are not stored told its DeltaChannels.
+    `told` is what ancestors that are not stored told its DeltaChannels; `step` is the number that it has elsewhere.
     """
 
     place: Place
@@ -59,6 +59,7 @@ class NewCheckpoint(NamedTuple):
     line: Line = "free"
     on_conflict: OnConflict = "error"
     told: Mapping[str, DeltaChannelHistory] = MappingProxyType({})
+    step: int = 0
 
 
 class Stored(NamedTuple):
@@ -119,7 +120,7 @@ def _put(
         parent = yield from _parent(tools, memory, new.place)
         record = yield from _record(tools, memory, elements, new=new, parent=parent)
         yield from finish(memory, elements)
-        record.step, record.at = before.step or standing.steps + 1, now
+        record.step, record.at = before.step or max(new.step, standing.steps + 1), now
         if before.record is not None:
             _stay(record, before.record, parent)
         tally = early + written.tallies.get((key_of(record.ns), key_of(record.id)), 0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from contextvars import Context
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,21 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 from langgraph.types import Command, Send, interrupt
 
-from checkpointers import CheckpointerError, Keep, Saver, SqliteSaver, adopt, open_saver
+from checkpointers import (
+    CheckpointerError,
+    ForkedWarning,
+    IntegrityError,
+    Keep,
+    Saver,
+    SqliteSaver,
+    adopt,
+    open_saver,
+)
+from checkpointers.adopting import AdoptionError
 from tests.checkpointers.graphs import DeltaState, State, config, loop, nested, review
+from tests.checkpointers.test_fsck import ask
 from tests.checkpointers.test_graphs import states
+from tests.checkpointers.test_storage import values
 from tests.checkpointers.wild import difference
 
 
@@ -330,3 +344,96 @@ def test_a_task_with_two_paths_keeps_all_that_it_wrote(any_source: Any, saver: S
     adopt(any_source, saver)
     kept = sorted(one[1:] for one in saver.get_tuple(place).pending_writes)  # type: ignore[union-attr]
     assert kept == [("a", 1), ("b", 2)]
+
+
+def test_what_a_thread_of_ours_has_beside_its_states_comes_along(saver: Saver) -> None:
+    """Its ledger first, with what was claimed and not settled; bodies, tags, pins and the numbers of its steps."""
+    with SqliteSaver.open(":memory:") as source:
+        loop(source).invoke({"until": 6, "n": 0}, config())
+        source.retain(Keep(last=3, pinned=[2]))
+        source.tag("t", "kept")
+        source.pin("t", 2)
+        paid, _ = source.ledger.claim("t", "pay", {"amount": 7})
+        paid = source.ledger.change(
+            paid, status="done", record={"amount": 7, "result": "paid"}, bodies=[b"receipt" * 99]
+        )
+        doubt, _ = source.ledger.claim("t", "send", {"to": "ada"})
+        source.ledger.claim("only a ledger", "send", {"to": "eva"})
+        assert adopt(source, saver).effects == 3
+        assert saver.ledger.entries("t") == source.ledger.entries("t") == [paid, doubt]
+        assert saver.ledger.entries("only a ledger") == source.ledger.entries("only a ledger")
+        (body,) = saver.ledger.bodies("t")
+        assert saver.ledger.body("t", body.hash) == b"receipt" * 99
+        (info,) = saver.threads()
+        assert (info.tags, info.pins) == (("kept",), (2,))
+        assert [(step.number, step.id) for step in saver.steps("t")] == [
+            (step.number, step.id) for step in source.steps("t")
+        ]
+        source.ledger.change(doubt, status="done", record={"to": "ada", "result": "sent"})
+        assert adopt(source, saver).effects == 1
+        assert [(entry.key, entry.status) for entry in saver.ledger.entries("t")] == [("pay", "done"), ("send", "done")]
+        assert (adopt(source, saver).effects, saver.fsck()) == (0, [])
+        mine = saver.ledger.get("only a ledger", "send")
+        assert mine is not None
+        saver.ledger.change(mine, status="abandoned", record={})
+        with pytest.raises(AdoptionError, match="'send' of thread 'only a ledger'"):
+            adopt(source, saver)
+
+
+def test_a_thread_of_ours_stands_where_it_stood(saver: Saver) -> None:
+    """By its steps, not by ids: a slow clock made the last one, and a branch beside the head is the newest."""
+    ids = [f"1f0ffff0-0000-6000-8000-{number:012d}" for number in (5, 3, 4, 6)]
+    with SqliteSaver.open(":memory:", on_conflict="fork") as source, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ForkedWarning)
+        mine, others = Context(), Context()
+        mine.run(put_as, source, ids[0], None, "one")
+        for context in (mine, others):
+            context.run(source.get_tuple, config())
+        mine.run(put_as, source, ids[1], ids[0], "two")
+        adopt(source, saver)
+        assert values(saver) == values(source) == {"x": "two"}
+        others.run(put_as, source, ids[2], ids[0], "beside")
+        others.run(put_as, source, ids[3], ids[2], "beside, newer")
+        assert adopt(source, saver).checkpoints == 2
+        assert values(saver) == values(source) == {"x": "two"}
+        assert [step.beside for step in saver.steps("t")] == [False, False, True, True]
+        assert saver.fsck() == []
+
+
+def put_as(saver: Any, id_: str, parent: str | None, text: str) -> None:
+    place = config(checkpoint_ns="", **({"checkpoint_id": parent} if parent else {}))
+    versions = {"x": 1 + len(text)}
+    checkpoint = empty_checkpoint() | {"id": id_, "channel_values": {"x": text}, "channel_versions": versions}
+    saver.put(place, checkpoint, {"source": "loop", "step": len(text), "parents": {}}, versions)
+
+
+def test_children_with_lower_ids_come_after_their_parents(saver: Saver) -> None:
+    """Other savers order by ids alone; what a DeltaChannel is told comes from parents."""
+    parent, child = "1f0ffff0-0000-6000-8000-000000000005", "1f0ffff0-0000-6000-8000-000000000003"
+    source = InMemorySaver()
+    put_as(source, parent, None, "parent")
+    put_as(source, child, parent, "child")
+    adopt(source, saver)
+    assert [step.id for step in saver.steps("t")] == [parent, child]
+    assert saver.fsck() == []
+
+
+def test_a_child_that_is_stored_before_its_parent_is_sound(saver: Saver) -> None:
+    """Nobody says in which order they must come."""
+    put_as(saver, "c2", "c1", "child")
+    put_as(saver, "c1", None, "parent")
+    assert saver.fsck() == []
+    assert saver.recover("t", into="again") == 2
+
+
+def test_a_damaged_thread_of_ours_is_not_left_out_in_silence(saver: Saver) -> None:
+    """Its row cannot be read, so no listing names it; those that are asked for by name come over."""
+    with SqliteSaver.open(":memory:") as source:
+        for thread in ("hurt", "sound"):
+            loop(source).invoke({"until": 2, "n": 0}, config(thread))
+        ask(source, "UPDATE cp_threads SET body = ? WHERE thread = ?", b"damaged", source._tools().key("hurt"))
+        with pytest.raises(IntegrityError, match="#"):
+            adopt(source, saver)
+        with pytest.raises(IntegrityError, match="hurt"):
+            adopt(source, saver, threads=["hurt"])
+        assert adopt(source, saver, threads=["sound", "nobody"]).threads == 1
