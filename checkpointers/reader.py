@@ -15,6 +15,7 @@ from checkpointers.operations.common import Tools
 from checkpointers.places import file_of, scheme_of, shown
 from checkpointers.recent import Recent
 from checkpointers.records import Names
+from checkpointers.underway import UnderWay
 from checkpointers.vaults import Vaults
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Reader(Care):
         """Read a database; encrypted threads need their keys."""
         self.database, self.vaults = database, Vaults(keys)
         self._memory, self._recent, self._names = Memory(0), Recent(0), Names()
+        self._under_way = UnderWay(database)
 
     def _tools(self) -> Tools:
         return Tools(cast("Codec", _LateCodec()), self._names, self.vaults, self.database.tenant)

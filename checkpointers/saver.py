@@ -25,6 +25,7 @@ from checkpointers.codec import Codec
 from checkpointers.database import now
 from checkpointers.errors import CheckpointerError, ForkedWarning, UnstorableValueError, at
 from checkpointers.grouping import WINDOW_SECONDS, Groups, Waiting
+from checkpointers.keys import see_text
 from checkpointers.lease import Desk, IfBusy, Lease
 from checkpointers.ledger import Ledger
 from checkpointers.memory import Memory, ThreadMemory
@@ -144,7 +145,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
     ) -> RunnableConfig:
         """Store a checkpoint with its new elements, in one commit."""
         lines = session.lines(config)
-        return self._put(self._new_checkpoint(lines, config, checkpoint, metadata, new_versions), lines)
+        new = self._new_checkpoint(lines, config, checkpoint, metadata, new_versions)
+        return self._under_way.made(new.place.thread, lambda: self._put(new, lines))
 
     def _new_checkpoint(
         self,
@@ -201,7 +203,8 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store what a task wrote on a checkpoint, in one commit, with its checkpoint if that follows at once."""
-        self._put_writes(self._new_writes(config, writes, task_id, task_path))
+        new = self._new_writes(config, writes, task_id, task_path)
+        self._under_way.made(new.place.thread, lambda: self._put_writes(new))
 
     def _new_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
@@ -210,6 +213,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         if place.id is None:
             msg = f"writes are of a checkpoint, and the config of thread {place.thread!r} names none (checkpoint_id)"
             raise CheckpointerError(msg)
+        see_text("the path of a task", path)
         token, lines = self._token(place.thread, config), session.lines_of(config)
         new = rows.NewWrites(place, writes, task, path, token, of_run=session.is_of_run(config))
         if token is not None or lines is None or place.ns != ROOT or self.on_conflict == "fork":

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 if TYPE_CHECKING:
     from checkpointers.lease import Lease
@@ -28,6 +29,8 @@ RUN: Final = "__pregel_runtime"
 
 _lock = threading.Lock()
 _runs: WeakValueDictionary[int, Lines] = WeakValueDictionary()
+# A run cannot be referred to weakly, but what it writes its stream with can: as long as that lives, the run may go on.
+_alive: WeakKeyDictionary[Any, dict[int, Lines]] = WeakKeyDictionary()
 _live: dict[Slot, list[Lease]] = {}
 _held: ContextVar[Mapping[Slot, Lease]] = ContextVar("checkpointers_held")
 _lines: ContextVar[Lines] = ContextVar("checkpointers_lines")
@@ -95,6 +98,8 @@ def saw(
     _lines.set(known)
     if (run := config["configurable"].get(RUN)) is not None:
         _runs[id(run)] = known
+        with _lock, suppress(TypeError):
+            _keep(_alive.setdefault(getattr(run, "stream_writer", None), {}), id(run), known)
 
 
 def is_of_run(config: Mapping[str, Any]) -> bool:

@@ -144,14 +144,10 @@ def _joined(before: TaskWrites, task: TaskWrites) -> TaskWrites:
 
 
 def _numbered(tools: Tools, memory: ThreadMemory, elements: Elements, new: NewWrites) -> list[Write]:
+    written = {SPECIAL_INDEX.get(channel, index): (channel, value) for index, (channel, value) in enumerate(new.writes)}
     return [
-        Write(
-            SPECIAL_INDEX.get(channel, index),
-            channel,
-            store_write(tools, memory, elements, channel=channel, value=value),
-            new.path,
-        )
-        for index, (channel, value) in enumerate(new.writes)
+        Write(index, channel, store_write(tools, memory, elements, channel=channel, value=value), new.path)
+        for index, (channel, value) in written.items()
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import inspect
 import multiprocessing as mp
 import sys
@@ -216,6 +217,24 @@ def test_the_head_put_again_is_listed_as_it_is(saver: Saver) -> None:
     put_as(saver, 2, "next")
     put_as(saver, 1, "older")
     assert [(info.step, info.metadata["who"]) for info in saver.threads()] == [(2, "next")]
+
+
+@pytest.mark.parametrize("meanwhile", ["another run", "a look at an old step"])
+def test_a_stream_that_was_left_does_not_forget_where_it_stood(url: str, meanwhile: str) -> None:
+    """Whatever else its context does, a run that others overtook takes nothing of theirs back without a word."""
+    with reopen(url) as saver, reopen(url) as other:
+        loop(saver).invoke({"until": 2, "n": 0}, config())
+        old = [*loop(saver).get_state_history(config())][1].config
+        stream = loop(saver).stream({"until": 4}, config(), durability="sync")
+        next(stream)
+        if meanwhile == "another run":
+            loop(saver).invoke({"until": 2, "n": 0}, config("another"))
+        loop(saver).get_state(old)
+        gc.collect()
+        contextvars.Context().run(lambda: loop(other).invoke({"until": 9}, config()))
+        with pytest.raises(HeadMovedError):
+            list(stream)
+        assert values(saver)["n"] == 9
 
 
 def test_deleted_and_begun_again_elsewhere(url: str) -> None:

@@ -63,6 +63,7 @@ LABELLED_WRONG: list[Any] = [
     lambda saver: saver.put(config(checkpoint_id=3), empty_checkpoint(), {}, {}),
     lambda saver: saver.put_writes(saver.get_tuple(config()).config, [(3, 2)], "task"),
     lambda saver: saver.put_writes(saver.get_tuple(config()).config, [("x", 2)], None),
+    lambda saver: saver.put_writes(saver.get_tuple(config()).config, [("x", 2)], "task", None),
     *[lambda saver, limit=limit: list(saver.list(config(), limit=limit)) for limit in (1.5, "1", True, -1, 2**70)],
     lambda saver: list(saver.list(config(), before=config(checkpoint_id=3))),
     lambda saver: list(saver.list(config(), filter=["step"])),
