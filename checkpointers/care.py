@@ -49,6 +49,7 @@ class Care(Upkeep):
 
     def recover(self, thread: str, *, into: str) -> int:
         """Copy all that is sound of a damaged thread into a new one; give the step at which that stands."""
+        self._under_way.settle(thread)
         step = self._change(into, lambda: operations.repair.recover(self._own_tools(), thread, into, now()))
         if step is None:
             raise ThreadExistsError(into)

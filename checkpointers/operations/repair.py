@@ -51,7 +51,11 @@ class Rotation:
 
 
 def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | None]:
-    """Make a new thread of all that is sound of another; give its newest step, None if the new name is taken."""
+    """Make a new thread of all that is sound of another; give its newest step, None if the new name is taken.
+
+    Nobody writes the other one meanwhile. Where its own row is missing there is nothing to lock, nor can it be written.
+    """
+    yield from lock(tools.key(name))
     yield from checking.names(tools)
     check = yield from checking.thread(tools, tools.key(name), name)
     if check is None:

@@ -578,6 +578,56 @@ def test_what_is_gathered_while_others_remove_is_never_damaged(url: str, verb: s
                 break
 
 
+GOES_ON = {
+    "writes": lambda saver, place: saver.put_writes(place, [("x", "late")], "late"),
+    "goes on": lambda saver, place: put(saver, {"x": 9, "list": ["new"] * 99}, after=place, version=9),
+    "prunes": lambda saver, place: saver.retain(Keep(last=2)),
+    "claims": lambda saver, place: saver.ledger.claim("t", "late", {}),
+}
+
+
+@pytest.mark.parametrize("deed", GOES_ON)
+def test_a_thread_that_goes_on_while_it_is_recovered(postgres_url: str, deed: str) -> None:
+    """What is recovered is of one moment: nothing sound is left behind, whatever its owner does before any request."""
+    with reopen(postgres_url) as owner, reopen(postgres_url) as other, ThreadPoolExecutor(1) as pool:
+        for at in range(1, 40):
+            owner.delete_thread("t")
+            owner.delete_thread("saved")
+            place = None
+            for version in range(1, 6):
+                place = put(
+                    owner, {"x": version, "list": [f"item {n}" for n in range(9)]}, after=place, version=version
+                )
+                owner.put_writes(place, [("x", version)], "task")
+            owner.ledger.claim("t", "first", {})
+            late: list[Any] = []
+            asked: list[int] = []
+
+            def meanwhile(
+                number: int,
+                request: Any,
+                at: int = at,
+                late: list[Any] = late,
+                asked: list[int] = asked,
+                place: Any = place,
+            ) -> None:
+                asked.append(number)
+                if number == at:
+                    late.append(pool.submit(GOES_ON[deed], owner, place))
+                    with suppress(TimeoutError):  # it has to wait
+                        late[0].result(0.1)
+
+            step = type(other)(FaultyDatabase(other.database, meanwhile)).recover("t", into="saved")
+            for done in late:
+                done.result(20)
+            assert step >= 5
+            assert other.steps("saved")[-1].number == step
+            assert other.ledger.get("saved", "first") is not None
+            assert other.fsck() == []
+            if len(asked) < at:
+                break
+
+
 def test_a_thread_that_begins_and_ends_while_it_is_deleted(postgres_url: str) -> None:
     """Whoever deletes has its place before anything goes: what is put then waits, and is stored whole."""
     with reopen(postgres_url) as saver, reopen(postgres_url) as other, ThreadPoolExecutor(1) as pool:
