@@ -53,6 +53,7 @@ class Rotation:
 def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | None]:
     """Make a new thread of all that is sound of another; give its newest step, None if the new name is taken.
 
+    A thread may have a ledger or bodies and no step, or no step that is sound: then it is step 0.
     Nobody writes the other one meanwhile. Where its own row is missing there is nothing to lock, nor can it be written.
     """
     yield from lock(tools.key(name))
@@ -65,7 +66,7 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
     key, heads = tools.key(into), check.heads()
     if (yield from any_rows(CONTENTS, key)):
         return None
-    if not heads:
+    if check.findings and not (heads or check.effects or check.bodies):
         raise IntegrityError(name, None, "none of its checkpoints is sound")
     standing = _standing(check, into, heads, now)
     vault, begun = yield from begin(tools, key, standing)
@@ -84,7 +85,7 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
             yield insert_into(table, key, rows)
     yield from _ledger(check, fresh)
     yield from settled(tools, into)
-    return heads[0]
+    return heads[0] if heads else 0
 
 
 def _ledger(check: checking.Checkup, into: Thread) -> Statements[None]:
