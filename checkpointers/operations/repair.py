@@ -91,8 +91,8 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
 def _ledger(check: checking.Checkup, into: Thread) -> Statements[None]:
     """Take along what is sound of the ledger, numbered anew, and of the bodies."""
     moved = Moved()
-    numbered = [(replace(entry, number=number), mark) for number, (entry, mark) in enumerate(check.effects, 1)]
-    rows: list[Row] = [sealed_entry(into.key, into.vault, entry, mark) for entry, mark in numbered]
+    numbered = [replace(entry, number=number) for number, entry in enumerate(check.effects, 1)]
+    rows: list[Row] = [sealed_entry(into.key, into.vault, entry) for entry in numbered]
     if rows:
         moved.add("cp_effects", rows)
         yield insert_into("cp_effects", into.key, rows)

@@ -104,6 +104,39 @@ def test_only_what_was_read_is_changed(saver: Saver) -> None:
     assert saver.ledger.entries("t") == []
 
 
+@SEALED
+def test_an_entry_of_another_life_is_not_changed(url: str, keys: Any) -> None:
+    """A thread was deleted and its key claimed anew, in just the same words: that claim is another's."""
+    with reopen(url, keys=keys) as saver, reopen(url, keys=keys) as other:
+        for owner in (saver, other):
+            mine, _ = saver.ledger.claim("t", "pay", {"to": "ada"})
+            saver.delete_thread("t")
+            theirs, new = owner.ledger.claim("t", "pay", {"to": "ada"})
+            assert new
+            with pytest.raises(EntryMovedError, match="the effect 'pay' of thread 't' is 'claimed' now") as told:
+                saver.ledger.change(mine, status="done", record={})
+            assert told.value.entry == theirs
+            assert owner.ledger.change(theirs, status="failed", record={}).revision == 2
+            assert [entry.status for entry in saver.ledger.entries("t")] == ["failed"]
+            saver.delete_thread("t")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_entry_in_another_row_is_changed(url: str, moved: bool) -> None:
+    """What was claimed goes on after its thread was encrypted, and after it was copied away and back."""
+    with reopen(url, keys=KEYS, migrating=True) as saver:
+        with reopen(url) as plain:
+            entry, _ = plain.ledger.claim("t", "pay", {})
+        if moved:
+            saver.copy_thread("t", "t2")
+            saver.delete_thread("t")
+            saver.copy_thread("t2", "t")
+        else:
+            assert saver.rotate().encrypted == 1
+        assert saver.ledger.change(entry, status="done", record={}) == saver.ledger.get("t", "pay")
+        assert saver.fsck() == []
+
+
 def test_where_the_thread_stood(saver: Saver) -> None:
     """An entry says at which step it was claimed, whenever it is changed."""
     place = put(saver, {"n": 1})
