@@ -81,6 +81,8 @@ class Cover:
 
 def plain(record: Mapping[str, Any]) -> dict[str, Any]:
     """Give a copy of a record, as it will be read: JSON-like, or an error that says what in it is not."""
+    if not isinstance(record, Mapping):
+        raise UnstorableValueError(channel=EFFECTS, path="", reason=f"a record is a mapping, not {record!r:.80}")
     value = dict(record)
     try:
         own: dict[str, Any] = ormsgpack.unpackb(_pack(value))
@@ -121,6 +123,13 @@ def opened_entry(thread: int, name: str, vault: Vault, row: Sequence[Any]) -> En
 def as_stored(entry: Entry, body: bytes) -> Entry:
     """Give an entry with what its row shows from outside."""
     return replace(entry, size=len(body), seal=body[:ROW_SEAL_BYTES])
+
+
+def as_body(data: object) -> bytes:
+    """Give a body as it is now; what is neither bytes nor a view of some has no hash."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UnstorableValueError(channel=BODIES, path="", reason=f"a body is bytes, not {data!r:.80}")
+    return bytes(data)
 
 
 def hash_of(data: bytes) -> str:
