@@ -48,7 +48,11 @@ class Care(Upkeep):
         return replace(self._tools(), names=Names())
 
     def recover(self, thread: str, *, into: str) -> int:
-        """Copy all that is sound of a damaged thread into a new one; give the step at which that stands."""
+        """Copy all that is sound of a damaged thread into a new one; give the step at which that stands.
+
+        It is 0 if no step is sound, but something of its ledger or of its bodies is.
+        """
+        self._under_way.settle(thread)
         step = self._change(into, lambda: operations.repair.recover(self._own_tools(), thread, into, now()))
         if step is None:
             raise ThreadExistsError(into)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -25,6 +25,7 @@ CHUNK: Final = 256 << 10
 COVER: Final = 0
 HASH_BYTES: Final = 32
 LARGEST: Final = 1 << 40
+ROW_SEAL_BYTES: Final = 16  # of an entry's row: a digest of it, or the nonce of its cipher, is among them
 _PLAIN: Final = (
     ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
@@ -38,7 +39,9 @@ _PLAIN: Final = (
 class Entry:
     """What the ledger says of one effect: the how-manieth it is, how often it was changed, how it stands, since when.
 
-    `step` is where the thread stood when it was claimed, `at` the time of the last change.
+    `step` is where the thread stood when it was claimed, `at` the time of the last change. `mark` is of the one call
+    that changed it last, and `seal` how its row begins: all but these may be the same where a thread was deleted and
+    its key claimed anew.
     """
 
     thread: str
@@ -50,6 +53,8 @@ class Entry:
     at: datetime
     record: Mapping[str, Any]
     size: int = field(default=0, repr=False, compare=False)
+    mark: bytes = field(default=b"", repr=False, compare=False)
+    seal: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class Cover:
 
 def plain(record: Mapping[str, Any]) -> dict[str, Any]:
     """Give a copy of a record, as it will be read: JSON-like, or an error that says what in it is not."""
+    if not isinstance(record, Mapping):
+        raise UnstorableValueError(channel=EFFECTS, path="", reason=f"a record is a mapping, not {record!r:.80}")
     value = dict(record)
     try:
         own: dict[str, Any] = ormsgpack.unpackb(_pack(value))
@@ -92,24 +99,37 @@ def _dump(value: Any) -> tuple[str, bytes]:
     return "msgpack", _pack(value)
 
 
-def sealed_entry(thread: int, vault: Vault, entry: Entry, mark: bytes) -> tuple[bytes, int, int, bytes]:
-    """Make the row of an entry; the mark tells one's own change from another's when its answer was lost."""
+def sealed_entry(thread: int, vault: Vault, entry: Entry) -> tuple[bytes, int, int, bytes]:
+    """Make the row of an entry."""
     id_ = vault.name(encoded(entry.key))
     at = (entry.at - EPOCH) // MICROSECOND
     try:
-        raw = packed([encoded(entry.key), entry.status, entry.step, at, entry.record, mark])
+        raw = packed([encoded(entry.key), entry.status, entry.step, at, entry.record, entry.mark])
     except TypeError as error:
         raise UnstorableValueError(channel=EFFECTS, path="", reason=str(error)) from error
     place = effect_place(thread, id_, entry.number, entry.revision)
     return id_, entry.number, entry.revision, vault.seal(place, raw)
 
 
-def opened_entry(thread: int, name: str, vault: Vault, row: Sequence[Any]) -> tuple[Entry, bytes]:
-    """Give the entry of a row, with its mark; raises `BrokenSealError` for what is not one."""
+def opened_entry(thread: int, name: str, vault: Vault, row: Sequence[Any]) -> Entry:
+    """Give the entry of a row; raises `BrokenSealError` for what is not one."""
     id_, number, revision, body = row
     key, status, step, at, record, mark = unpacked(vault.open(effect_place(thread, id_, number, revision), body))
     told = as_a(str, status), as_a(int, step), moment(as_a(int, at)), as_a(dict, record)
-    return Entry(name, decoded(as_a(bytes, key)), number, revision, *told, len(body)), as_a(bytes, mark)
+    entry = Entry(name, decoded(as_a(bytes, key)), number, revision, *told, mark=as_a(bytes, mark))
+    return as_stored(entry, body)
+
+
+def as_stored(entry: Entry, body: bytes) -> Entry:
+    """Give an entry with what its row shows from outside."""
+    return replace(entry, size=len(body), seal=body[:ROW_SEAL_BYTES])
+
+
+def as_body(data: object) -> bytes:
+    """Give a body as it is now; what is neither bytes nor a view of some has no hash."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UnstorableValueError(channel=BODIES, path="", reason=f"a body is bytes, not {data!r:.80}")
+    return bytes(data)
 
 
 def hash_of(data: bytes) -> str:

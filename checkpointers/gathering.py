@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.codec import ATOM, LIST, WHOLE, Codec, Ref, numbers
@@ -69,6 +70,14 @@ class Gathered:
     stored: dict[str, Sheet]
     shelf: Shelf
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether every element is there that a checkpoint or a write on one needs."""
+        sheets = self.stored.values()
+        states = (named for sheet in sheets for named in sheet.record.refs.items())
+        writes = ((write.channel, write.ref) for sheet in sheets for _, write in sheet.writes)
+        return self.shelf.holds(self.tools, chain(states, writes))
+
     def tuple_of(self, checkpoint_id: str) -> CheckpointTuple:
         """Give a checkpoint as LangGraph wants it."""
         return tuple_of(made(self.tools, self.stored[checkpoint_id], self.shelf)[0])
@@ -94,9 +103,18 @@ class Gathered:
 
 
 def gather(saver: Saver, thread: str, ns: str, first: int) -> Gathered | None:
-    """Read the steps of a namespace from one on, their writes, and every element that they need, each once."""
+    """Read the steps of a namespace from one on, their writes, and every element that they need, each once.
+
+    What is missing is told only to who asks for it, too late to look again: so it is looked for here. What is missing
+    at one moment too is damage, and the rest can be read.
+    """
     tools = saver._tools()  # noqa: SLF001  a second way to read what the saver reads
-    return saver._read(lambda: _gathered(replace(tools, codec=Sharing(tools.codec)), thread, ns, first))  # noqa: SLF001
+
+    def operation() -> Statements[Gathered | None]:
+        return _gathered(replace(tools, codec=Sharing(tools.codec)), thread, ns, first)
+
+    found = saver._read(operation)  # noqa: SLF001
+    return found if found is None or found.is_whole else saver.database.snapshot(operation)
 
 
 def _gathered(tools: Tools, name: str, ns: str, first: int) -> Statements[Gathered | None]:

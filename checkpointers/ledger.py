@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkpointers.database import now
-from checkpointers.effects import BodyInfo, Entry, hash_of, plain
+from checkpointers.effects import BodyInfo, Entry, as_body, hash_of, plain
 from checkpointers.errors import UnstorableValueError
+from checkpointers.keys import see_text
 from checkpointers.operations import bodies as kept
 from checkpointers.operations import ledger
 from checkpointers.operations.ledger import Told
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MARK_BYTES: Final = 8
 CLAIMED: Final = "claimed"
+KEY: Final = "the key of an effect"
 
 
 class Ledger:
@@ -55,6 +58,7 @@ class Ledger:
 
     def get(self, thread: str, key: str) -> Entry | None:
         """Give the entry of a key."""
+        see_text(KEY, key)
         found: Entry | None = self._read(lambda: ledger.get(self._tools(), str(thread), key))
         return found
 
@@ -65,10 +69,11 @@ class Ledger:
 
     def keep(self, thread: str, data: bytes) -> str:
         """Keep a body, and give its sha256, by which it is read; one that is there already is not stored again."""
-        return self._keep(str(thread), data, self._token(str(thread)))
+        return self._keep(str(thread), _own(str(thread), data), self._token(str(thread)))
 
     def body(self, thread: str, hash: str, start: int = 0, stop: int | None = None) -> bytes:  # noqa: A002  its name
         """Read a body, or the slice of it from `start` to `stop`, of which only the parts that hold it are read."""
+        see_text("the hash of a body", hash)
         found: bytes = self._read(lambda: kept.body(self._tools(), str(thread), hash, start=start, stop=stop))
         return found
 
@@ -101,8 +106,8 @@ class Ledger:
 
     async def akeep(self, thread: str, data: bytes) -> str:
         """Async `keep`."""
-        token = self._token(str(thread))
-        return await self._database.elsewhere(lambda: self._keep(str(thread), data, token))
+        own, token = _own(str(thread), data), self._token(str(thread))
+        return await self._database.elsewhere(lambda: self._keep(str(thread), own, token))
 
     async def abody(self, thread: str, hash: str, start: int = 0, stop: int | None = None) -> bytes:  # noqa: A002  its name
         """Async `body`."""
@@ -114,17 +119,17 @@ class Ledger:
 
     def _told(self, thread: str, status: str, record: Mapping[str, Any], bodies: Sequence[bytes] = ()) -> Told:
         """Take what a caller says, as it is now, and the lease of its context."""
-        try:
-            return Told(status, plain(record), secrets.token_bytes(MARK_BYTES), self._token(thread), tuple(bodies))
-        except UnstorableValueError as error:
-            error.thread = thread
-            raise
+        see_text("the status of an effect", status)
+        with _saying(thread):
+            own, parts = plain(record), tuple(map(as_body, bodies))
+        return Told(status, own, secrets.token_bytes(MARK_BYTES), self._token(thread), parts)
 
     def _written(self, thread: str, operation: Callable[[ThreadMemory], Statements[T]]) -> T:
         with self._memory.hold(thread) as memory:
             return self._database.run(lambda: operation(memory))
 
     def _claim(self, thread: str, key: str, told: Told, like: Entry | None = None) -> tuple[Entry, bool]:
+        see_text(KEY, key)
         return self._written(
             thread, lambda memory: ledger.claim(self._tools(), memory, thread, key, told=told, now=now(), like=like)
         )
@@ -141,3 +146,19 @@ class Ledger:
     def _keep(self, thread: str, data: bytes, token: bytes | None) -> str:
         self._written(thread, lambda memory: kept.keep(self._tools(), memory, thread, data, token=token, now=now()))
         return hash_of(data)
+
+
+def _own(thread: str, data: bytes) -> bytes:
+    """Take a body as it is now."""
+    with _saying(thread):
+        return as_body(data)
+
+
+@contextmanager
+def _saying(thread: str) -> Iterator[None]:
+    """Name the thread in what cannot be stored of it."""
+    try:
+        yield
+    except UnstorableValueError as error:
+        error.thread = thread
+        raise

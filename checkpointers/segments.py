@@ -80,6 +80,10 @@ class Segment:
         body = self._between(index, index + 1)
         return self.prefix + body if body else b""
 
+    def holds(self, first: int, end: int) -> bool:
+        """Tell whether none of the elements from one to another was deleted."""
+        return self.whole or all(self._lengths[first:end])
+
     def bodies(self, first: int, last: int) -> Piece:
         """Give neighbours without their common prefix, joined; most often that is all there is, and much."""
         return memoryview(self._raw)[self._start :] if last - first == SEAL - 1 else self._between(first, last + 1)
@@ -137,6 +141,19 @@ class Stack:
             or all(n in self._raw or n in self._damage for n in range(max(first, start), min(end, start + SEAL)))
             for start in range(start_of(first), end, SEAL)
         )
+
+    def holds(self, first: int, last: int) -> bool:
+        """Tell whether each of the elements from one to another can be given."""
+        return all(
+            self._gives(start, range(max(first, start), min(last + 1, start + SEAL)))
+            for start in range(start_of(first), last + 1, SEAL)
+        )
+
+    def _gives(self, start: int, wanted: range) -> bool:
+        segment = self._segments.get(start)
+        if segment is not None and segment.holds(wanted.start - start, wanted.stop - start):
+            return True
+        return all(map(self._raw.get, wanted))
 
     @property
     def weight(self) -> int:

@@ -130,11 +130,18 @@ class Timeline:
     def ancestry(self, end: StepInfo | None = None) -> list[StepInfo]:
         """Give the head, or another step, and all it was made from, newest first; other branches are left out."""
         chain: dict[str, StepInfo] = {}
+        self._see_listed(end or self.head)
         info: StepInfo | None = end or self.head
         while info is not None and info.id not in chain and info.number in self.infos:
             chain[info.id] = info
             info = self.parent(info)
         return list(chain.values())
+
+    def _see_listed(self, info: StepInfo) -> None:
+        """See that a step is among the steps: it may have been dropped before those were listed."""
+        listed = self.infos.get(info.number)
+        if listed is None or listed.id != info.id:
+            raise self._dropped(info.number) if info.id not in self.by_id else self._no_step(info.number)
 
     def way(self) -> list[StepInfo]:
         """Give the way to the head, oldest first, beginning with the step before it if that was not read."""

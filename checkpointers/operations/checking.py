@@ -76,7 +76,7 @@ class Checkup:
     tasks: dict[tuple[bytes, bytes], list[TaskWrites]] = field(default_factory=dict)
     by_id: dict[tuple[str, str], Record] = field(default_factory=dict)
     sound: set[int] = field(default_factory=set)
-    effects: list[tuple[Entry, bytes]] = field(default_factory=list)
+    effects: list[Entry] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
 
     def found(self, what: str, step: int | None = None) -> None:

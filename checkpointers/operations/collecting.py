@@ -88,7 +88,7 @@ def unused_bodies(
     covered = yield from covers_of(thread)
     old = {cover.hash.hex() for cover in covered if cover.step < thread.standing.head}
     if old:
-        for entry, _ in (yield from stored_entries(thread)):
+        for entry in (yield from stored_entries(thread)):
             old -= hashes_in(_text_of(entry))
         for raw in _texts_of(found):
             old -= hashes_in(raw)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from checkpointers.effects import ROW_SEAL_BYTES
 from checkpointers.errors import BusyError, LeaseLostError, ThreadBusyError
 from checkpointers.memory import ThreadMemory
 from checkpointers.operations.common import DELETE_ELEMENTS, ELEMENT_COLUMNS, Tools, find_thread
@@ -29,7 +30,8 @@ NOBODY_HOLDS: Final = (
     " AND NOT EXISTS (SELECT 1 FROM cp_leases l WHERE l.thread = ? AND l.token IS NOT NULL AND l.until >= cp_clock())"
 )
 HOLDS: Final = (
-    " AND EXISTS (SELECT 1 FROM cp_effects e WHERE e.thread = ? AND e.id = ? AND e.number = ? AND e.revision = ?)"
+    " AND EXISTS (SELECT 1 FROM cp_effects e WHERE e.thread = ? AND e.id = ?"
+    f" AND substr(e.body, 1, {ROW_SEAL_BYTES}) = ?)"
 )
 EVICT: Final = "UPDATE cp_leases SET token = NULL, note = NULL WHERE thread = ?"
 ATTEMPTS: Final = 200
@@ -98,7 +100,7 @@ class Growth(NamedTuple):
 
     `early` says how many writes are believed to be stored on a checkpoint (namespace, id) that is stored only now;
     `late` are steps that get writes which a child of theirs does not look for.
-    `entries` are the ids of new entries of the ledger; `holds` is the one (id, number, revision) that must stand there.
+    `entries` are the ids of new entries of the ledger; `holds` is the one (id, seal) that must stand there.
     """
 
     steps: int
@@ -109,7 +111,7 @@ class Growth(NamedTuple):
     early: tuple[bytes, bytes, int] | None = None
     entries: Sequence[bytes] = ()
     bodies: int = 0
-    holds: tuple[bytes, int, int] | None = None
+    holds: tuple[bytes, bytes] | None = None
     late: Sequence[int] = ()
 
 

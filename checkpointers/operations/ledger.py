@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkpointers.effects import EFFECTS, Entry, opened_entry, sealed_entry
+from checkpointers.effects import EFFECTS, Entry, as_stored, opened_entry, sealed_entry
 from checkpointers.errors import EntryMovedError, IncompleteRecordError
 from checkpointers.keys import encoded
 from checkpointers.memory import ThreadMemory
@@ -29,7 +29,6 @@ CHANGE: Final = "UPDATE cp_effects SET revision = ?, body = ? WHERE thread = ? A
 AUDIT: Final = (
     "SELECT t.stamp, e.thread, e.id FROM cp_threads t LEFT JOIN cp_effects e ON e.thread = t.thread WHERE t.thread = ?"
 )
-Marked = tuple[Entry, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +50,18 @@ def claim(
         standing = yield from entitled(tools, memory, thread, told.token)
         if (yield from _all_there(memory, standing)):
             number, at = standing.effects + 1, moment(now)
-            entry = Entry(thread, key, number, 1, told.status, standing.head, at, told.record)
+            entry = Entry(thread, key, number, 1, told.status, standing.head, at, told.record, mark=told.mark)
             if like is not None:
                 entry = replace(entry, revision=like.revision, step=like.step, at=like.at)
-            row = sealed_entry(memory.key, memory.vault, entry, told.mark)
+            row = sealed_entry(memory.key, memory.vault, entry)
             growth = Growth(steps=standing.steps, checkpoints=0, size=len(row[-1]), entries=[row[0]])
             inserts = [Insert("cp_effects", EFFECT_COLUMNS, [row])]
             answer = yield from append(memory, Elements(), changes=inserts, growth=growth, now=now)
             if answer == "done":
-                return replace(entry, size=len(row[-1])), True
+                return as_stored(entry, row[-1]), True
             found = (yield from _stored(memory.as_thread(), key)) if answer == "duplicate" else None
             if found is not None:  # the guard held: nothing that is remembered is wrong
-                return found[0], found[1] == told.mark
+                return found, found.mark == told.mark
         memory.forget()
     raise too_busy(thread)
 
@@ -87,38 +86,42 @@ def _agree(key: int, standing: Standing, rows: Sequence[Row]) -> None:
 
 def change(tools: Tools, memory: ThreadMemory, entry: Entry, *, told: Told, now: int) -> Statements[Entry]:
     """Say what became of an effect, unless somebody else did since; its bodies come in the same commit."""
-    after = replace(entry, revision=entry.revision + 1, status=told.status, record=told.record, at=moment(now))
+    revision, at = entry.revision + 1, moment(now)
+    after = replace(entry, revision=revision, status=told.status, record=told.record, at=at, mark=told.mark)
     for attempt in range(ATTEMPTS):
         standing = yield from entitled(tools, memory, entry.thread, told.token)
-        if attempt and (done := (yield from _done_before(memory, entry, told.mark))) is not None:
-            return done
+        if attempt:
+            entry = yield from _still_there(memory, entry, told.mark)
+            if entry.mark == told.mark:  # a try before this one, whose answer was lost
+                return entry
         if memory.exists:
-            row = sealed_entry(memory.key, memory.vault, after, told.mark)
+            row = sealed_entry(memory.key, memory.vault, after)
             new = yield from new_bodies(memory, standing, told.bodies)
             growth = Growth(
                 steps=standing.steps,
                 checkpoints=0,
                 size=len(row[-1]) - entry.size + new.size,
                 bodies=new.count,
-                holds=(row[0], entry.number, entry.revision),
+                holds=(row[0], entry.seal),
             )
             changes = [Change(CHANGE, [(after.revision, row[-1], memory.key, row[0])]), *new.changes]
             answer = yield from append(memory, Elements(), changes=changes, growth=growth, now=now)
             if answer == "done":
-                return replace(after, size=len(row[-1]))
+                return as_stored(after, row[-1])
             new.check(answer, entry.thread)
         memory.forget()
     raise too_busy(entry.thread)
 
 
-def _done_before(memory: ThreadMemory, entry: Entry, mark: bytes) -> Statements[Entry | None]:
-    """Give the entry if a try before this one changed it, whose answer was lost; raise if it is not as it was read."""
+def _still_there(memory: ThreadMemory, entry: Entry, mark: bytes) -> Statements[Entry]:
+    """Give an entry as it is stored now, as it was read or with this mark; raise if it is neither.
+
+    A thread that is encrypted meanwhile has it in another row.
+    """
     found = (yield from _stored(memory.as_thread(), entry.key)) if memory.exists else None
-    if found is not None and found[1] == mark:
-        return found[0]
-    if found is None or found[0].revision != entry.revision:
-        raise EntryMovedError(entry.thread, entry.key, found[0] if found else None)
-    return None
+    if found is None or found.mark not in (entry.mark, mark):
+        raise EntryMovedError(entry.thread, entry.key, found)
+    return found
 
 
 def get(tools: Tools, name: str, key: str) -> Statements[Entry | None]:
@@ -131,16 +134,16 @@ def get(tools: Tools, name: str, key: str) -> Statements[Entry | None]:
         rows = yield Statement(AUDIT, (thread.key,))
         if rows and rows[0][0] == thread.standing.stamp:
             _agree(thread.key, thread.standing, rows)
-    return found[0] if found is not None else None
+    return found
 
 
 def entries(tools: Tools, name: str) -> Statements[list[Entry]]:
     """Read the whole ledger of a thread, in the order of its claims."""
     thread = yield from find_thread(tools, name)
-    return [entry for entry, _ in (yield from stored_entries(thread))] if thread is not None else []
+    return (yield from stored_entries(thread)) if thread is not None else []
 
 
-def stored_entries(thread: Thread) -> Statements[list[Marked]]:
+def stored_entries(thread: Thread) -> Statements[list[Entry]]:
     """Read every entry of a thread that was found, and see that none is missing, or where a search misses it."""
     rows = yield Statement(ALL_EFFECTS, (thread.key,))
     found = [entry_of(thread, row) for of, *row in rows if of == thread.key]
@@ -149,13 +152,13 @@ def stored_entries(thread: Thread) -> Statements[list[Marked]]:
     return found
 
 
-def entry_of(thread: Thread, row: Row) -> Marked:
+def entry_of(thread: Thread, row: Row) -> Entry:
     """Open a row of the ledger."""
     with checked(thread.name, f"{EFFECTS} entry {row[1]}"):
         return opened_entry(thread.key, thread.name, thread.vault, row)
 
 
-def _stored(thread: Thread, key: str) -> Statements[Marked | None]:
+def _stored(thread: Thread, key: str) -> Statements[Entry | None]:
     id_ = thread.vault.name(encoded(key))
     rows = yield Statement(f"{SELECT_EFFECTS} AND id = ?", (thread.key, id_))
     for row in rows:

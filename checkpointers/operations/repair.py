@@ -51,7 +51,12 @@ class Rotation:
 
 
 def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | None]:
-    """Make a new thread of all that is sound of another; give its newest step, None if the new name is taken."""
+    """Make a new thread of all that is sound of another; give its newest step, None if the new name is taken.
+
+    A thread may have a ledger or bodies and no step, or no step that is sound: then it is step 0.
+    Nobody writes the other one meanwhile. Where its own row is missing there is nothing to lock, nor can it be written.
+    """
+    yield from lock(tools.key(name))
     yield from checking.names(tools)
     check = yield from checking.thread(tools, tools.key(name), name)
     if check is None:
@@ -61,7 +66,7 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
     key, heads = tools.key(into), check.heads()
     if (yield from any_rows(CONTENTS, key)):
         return None
-    if not heads:
+    if check.findings and not (heads or check.effects or check.bodies):
         raise IntegrityError(name, None, "none of its checkpoints is sound")
     standing = _standing(check, into, heads, now)
     vault, begun = yield from begin(tools, key, standing)
@@ -80,14 +85,14 @@ def recover(tools: Tools, name: str, into: str, now: int) -> Statements[int | No
             yield insert_into(table, key, rows)
     yield from _ledger(check, fresh)
     yield from settled(tools, into)
-    return heads[0]
+    return heads[0] if heads else 0
 
 
 def _ledger(check: checking.Checkup, into: Thread) -> Statements[None]:
     """Take along what is sound of the ledger, numbered anew, and of the bodies."""
     moved = Moved()
-    numbered = [(replace(entry, number=number), mark) for number, (entry, mark) in enumerate(check.effects, 1)]
-    rows: list[Row] = [sealed_entry(into.key, into.vault, entry, mark) for entry, mark in numbered]
+    numbered = [replace(entry, number=number) for number, entry in enumerate(check.effects, 1)]
+    rows: list[Row] = [sealed_entry(into.key, into.vault, entry) for entry in numbered]
     if rows:
         moved.add("cp_effects", rows)
         yield insert_into("cp_effects", into.key, rows)

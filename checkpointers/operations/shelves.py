@@ -55,18 +55,31 @@ class Shelf:
         """Give about how many bytes this takes."""
         return sum(stack.weight for stack in self.stacks.values())
 
+    def holds(self, tools: Tools, wanted: Iterable[tuple[str, Ref]]) -> bool:
+        """Tell whether every element is here, and sound, that these references need; none is decoded for that."""
+        keys = tools.names.keys
+        each = {(channel, tuple(ref) if isinstance(ref, list) else ref): ref for channel, ref in wanted}
+        needed = self._needed((keys[channel], ref) for (channel, _), ref in each.items())
+        return all(self.stacks.get(key, NOTHING).holds(*run) for key, runs in needed.items() for run in joined(runs))
+
     def only(self, tools: Tools, wanted: Iterable[tuple[str, Ref]]) -> Shelf:
         """Give another one that has what these references need."""
-        other, needed = Shelf(), dict[int, list[tuple[int, int]]]()
-        for channel, ref in wanted:
-            key = tools.names.keys[channel]
-            found, _ = self.of(key, ref)
+        other, keys = Shelf(), tools.names.keys
+        each = [(keys[channel], ref) for channel, ref in wanted]
+        for key, ref in each:
             if is_recipe(ref):
-                other.recipes[key, tuple(ref)] = found
-            needed.setdefault(key, []).extend(spans(found))
+                other.recipes[key, tuple(ref)] = self.of(key, ref)[0]
+        needed = self._needed(each)
         for key in needed.keys() & self.stacks.keys():
             other.stacks[key] = self.stacks[key].only(joined(needed[key]))
         return other
+
+    def _needed(self, wanted: Iterable[tuple[int, Any]]) -> dict[int, list[tuple[int, int]]]:
+        """Give the runs of elements that references need, by the keys of their channels."""
+        needed = dict[int, list[tuple[int, int]]]()
+        for key, ref in wanted:
+            needed.setdefault(key, []).extend(spans(self.of(key, ref)[0]))
+        return needed
 
 
 def fetch(tools: Tools, thread: Thread, wanted: Iterable[tuple[str, Ref]]) -> Statements[Shelf]:

@@ -229,7 +229,7 @@ def resealed(thread: Thread, table: str, row: Row, key: int, vault: Vault) -> Ro
         raw = open_writes(thread, row)
         return (*row[:4], vault.seal(write_place(key, (row[0], row[1], row[2]), row[3]), raw))
     if table == "cp_effects":
-        return sealed_entry(key, vault, *entry_of(thread, row))
+        return sealed_entry(key, vault, entry_of(thread, row))
     if table == "cp_bodies":
         with checked(thread.name, f"part {row[1]} of one of its {BODIES}"):
             return moved_part(thread.key, thread.vault, row, (key, vault))

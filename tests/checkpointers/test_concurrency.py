@@ -588,6 +588,10 @@ READINGS = {
     "history": lambda saver: len(History(saver, "t")) and [],
     "listing": lambda saver: [*saver.list(config())] and [],
     "plan": lambda saver: saver.retain(Keep(last=2), dry_run=True) and [],
+    "export": lambda saver: History(saver, "t").export("json") and [],
+    "markdown": lambda saver: History(saver, "t").export("markdown") and [],
+    "search": lambda saver: [*History(saver, "t").grep("of 1 ")] and [],
+    "blame": lambda saver: [*History(saver, "t").blame("n")] and [],
     "told": lambda saver: saver.get_delta_channel_history(config=config(), channels=["log"]) and [],
 }
 
@@ -610,6 +614,95 @@ def test_what_is_read_while_others_work_is_never_damaged(url: str, reading: str,
         watched = type(reader)(FaultyDatabase(reader.database, meanwhile))
         with suppress(UnknownStepError):  # a history says that a step was dropped since
             assert READINGS[reading](watched) == []
+
+
+GATHERINGS = {
+    "json": lambda history: history.export("json"),
+    "markdown": lambda history: history.export("markdown"),
+    "html": lambda history: history.export("html"),
+    "grep": lambda history: history.grep("item"),
+    "blame": lambda history: history.blame("list[1]"),
+}
+TAKEN = {
+    "pruned": lambda saver: saver.prune(["t"]),
+    "deleted": lambda saver: saver.delete_thread("t"),
+    "begun anew": lambda saver: (saver.delete_thread("t"), put(saver, {"list": ["an item", "of another life"]})),
+}
+
+
+@pytest.mark.parametrize("deed", TAKEN)
+@pytest.mark.parametrize("verb", GATHERINGS)
+def test_what_is_gathered_while_others_remove_is_never_damaged(url: str, verb: str, deed: str) -> None:
+    """Before any request of a verb that goes through a whole thread, its elements go: single ones and sealed ones."""
+    with reopen(url) as worker, reopen(url) as reader:
+        for at in range(1, 40):
+            worker.delete_thread("t")
+            place = None
+            for version in range(1, 22):
+                changed = [f"item {n} of version {version if n % 3 else 0}" for n in range(2 * version)]
+                place = put(worker, {"list": changed}, after=place, version=version)
+            asked: list[int] = []
+
+            def meanwhile(number: int, request: Any, at: int = at, asked: list[int] = asked) -> None:
+                asked.append(number)
+                if len(asked) == at:
+                    TAKEN[deed](worker)
+
+            watched = type(reader)(FaultyDatabase(reader.database, meanwhile))
+            with suppress(UnknownStepError, UnknownThreadError):
+                GATHERINGS[verb](History(watched, "t"))
+            if len(asked) < at:
+                break
+
+
+GOES_ON = {
+    "writes": lambda saver, place: saver.put_writes(place, [("x", "late")], "late"),
+    "goes on": lambda saver, place: put(saver, {"x": 9, "list": ["new"] * 99}, after=place, version=9),
+    "prunes": lambda saver, place: saver.retain(Keep(last=2)),
+    "claims": lambda saver, place: saver.ledger.claim("t", "late", {}),
+}
+
+
+@pytest.mark.parametrize("deed", GOES_ON)
+def test_a_thread_that_goes_on_while_it_is_recovered(postgres_url: str, deed: str) -> None:
+    """What is recovered is of one moment: nothing sound is left behind, whatever its owner does before any request."""
+    with reopen(postgres_url) as owner, reopen(postgres_url) as other, ThreadPoolExecutor(1) as pool:
+        for at in range(1, 40):
+            owner.delete_thread("t")
+            owner.delete_thread("saved")
+            place = None
+            for version in range(1, 6):
+                place = put(
+                    owner, {"x": version, "list": [f"item {n}" for n in range(9)]}, after=place, version=version
+                )
+                owner.put_writes(place, [("x", version)], "task")
+            owner.ledger.claim("t", "first", {})
+            late: list[Any] = []
+            asked: list[int] = []
+
+            def meanwhile(
+                number: int,
+                request: Any,
+                at: int = at,
+                late: list[Any] = late,
+                asked: list[int] = asked,
+                place: Any = place,
+            ) -> None:
+                asked.append(number)
+                if number == at:
+                    late.append(pool.submit(GOES_ON[deed], owner, place))
+                    with suppress(TimeoutError):  # it has to wait
+                        late[0].result(0.1)
+
+            step = type(other)(FaultyDatabase(other.database, meanwhile)).recover("t", into="saved")
+            for done in late:
+                done.result(20)
+            assert step >= 5
+            assert other.steps("saved")[-1].number == step
+            assert other.ledger.get("saved", "first") is not None
+            assert other.fsck() == []
+            if len(asked) < at:
+                break
 
 
 def test_a_thread_that_begins_and_ends_while_it_is_deleted(postgres_url: str) -> None:

@@ -571,7 +571,7 @@ def test_branches_labels_and_failures_are_recovered(stock: Saver) -> None:
 def test_nothing_sound_is_said_and_leaves_nothing(saver: Saver) -> None:
     """Without one sound checkpoint there is no thread to make."""
     furnish(saver)
-    for thread in ("plain", "nested"):
+    for thread in ("long", "inside"):
         ask(saver, "DELETE FROM cp_elements WHERE thread = ?", saver._tools().key(thread))
         ask(saver, "DELETE FROM cp_writes WHERE thread = ?", saver._tools().key(thread))
         roots = "DELETE FROM cp_checkpoints WHERE thread = ? AND ns = ?"
@@ -586,6 +586,40 @@ def test_nothing_sound_is_said_and_leaves_nothing(saver: Saver) -> None:
         saver.recover("review", into="delta")
     with pytest.raises(ThreadExistsError, match="delta"):
         saver.recover("delta", into="delta")
+
+
+def test_a_ledger_without_steps_is_recovered(saver: Saver) -> None:
+    """A thread that has nothing else is sound; and what was done stays on record where no step is."""
+    enter(saver, "only")
+    kept = saver.ledger.entries("only"), saver.ledger.bodies("only")
+    assert saver.recover("only", into="same") == 0
+    furnish(saver)
+    for thread in ("plain", "nested"):
+        saver.pin(thread, 1)
+        key = saver._tools().key(thread)
+        ask(saver, "DELETE FROM cp_elements WHERE thread = ?", key)
+        ask(saver, "DELETE FROM cp_checkpoints WHERE thread = ? AND ns = ?", key, b"t")
+        told = saver.ledger.entries(thread), saver.ledger.bodies(thread)
+        assert saver.recover(thread, into=f"{thread} saved") == 0
+        for source, name, (entries, bodies) in (("only", "same", kept), (thread, f"{thread} saved", told)):
+            own = [dataclasses.replace(entry, thread=source) for entry in saver.ledger.entries(name)]
+            assert (own, saver.ledger.bodies(name)) == (entries, bodies)
+            assert saver.fsck(name) == []
+            assert saver.steps(name) == []
+    last = loop(saver)
+    last.invoke({"until": 1, "n": 0}, config("plain saved"))
+    assert last.get_state(config("plain saved")).values["n"] == 1
+    assert saver.fsck("plain saved") == []
+
+
+def test_a_thread_of_which_all_was_removed_is_recovered(saver: Saver) -> None:
+    """Nothing of it is damaged: its own row is all that there is while it is held."""
+    with saver.lease("t"):
+        loop(saver).invoke({"until": 1, "n": 0}, config())
+        saver.delete_thread("t")
+        assert saver.fsck("t") == []
+        assert saver.recover("t", into="again") == 0
+    assert saver.fsck("again") == []
 
 
 def test_recovering_onto_rows_that_have_no_thread_is_refused(saver: Saver) -> None:

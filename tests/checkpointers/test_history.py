@@ -730,6 +730,42 @@ def test_a_history_is_what_it_was_when_it_was_made(saver: Saver) -> None:
     assert history[-1].number == 4
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda history: history.blame("x"),
+        lambda history: history.bisect(lambda step: step.values["x"] > 2),
+        lambda history: history.compare(history),
+        lambda history: history[-1].ancestry,
+    ],
+)
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_history_whose_newest_step_was_dropped(saver: Saver, anew: bool, verb: Callable[[History], Any]) -> None:
+    """What goes by the way to the head says that this is gone, also where another life has a step of that number."""
+    place = None
+    for number in range(1, 5):
+        config_ = {"configurable": {**(place or config(checkpoint_ns=""))["configurable"], "run_id": f"r{number}"}}
+        place = put(saver, {"x": number}, after=config_, version=number)
+    history = History(saver, "t")
+    if anew:
+        saver.delete_thread("t")
+        for number in range(6):
+            put(saver, {"x": number}, version=number)
+    else:
+        saver.delete_for_runs(["r4"])
+    with pytest.raises(UnknownStepError, match="step t@4 was dropped since this history was read; make a new History"):
+        verb(history)
+
+
+def test_the_way_to_a_step_that_was_not_read(saver: Saver) -> None:
+    """With `newest`, the step before those is there to be looked at, and the way to it is not known."""
+    loop(saver).invoke({"until": 5, "n": 0}, config())
+    history = History(saver, "t", newest=3)
+    before = history.at(History(saver, "t")[-4].id)
+    with pytest.raises(UnknownStepError, match="only the newest 3 steps of thread 't' were read"):
+        history.compare(before)
+
+
 def test_one_channel_of_a_step(saver: Saver) -> None:
     """A channel is read without the rest of the state, sync and async, at a step or at the newest."""
     loop(saver).invoke({"until": 30, "n": 0}, config())

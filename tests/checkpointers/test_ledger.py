@@ -19,6 +19,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from checkpointers import (
+    CheckpointerError,
     Entry,
     EntryMovedError,
     IncompleteRecordError,
@@ -104,6 +105,39 @@ def test_only_what_was_read_is_changed(saver: Saver) -> None:
     assert saver.ledger.entries("t") == []
 
 
+@SEALED
+def test_an_entry_of_another_life_is_not_changed(url: str, keys: Any) -> None:
+    """A thread was deleted and its key claimed anew, in just the same words: that claim is another's."""
+    with reopen(url, keys=keys) as saver, reopen(url, keys=keys) as other:
+        for owner in (saver, other):
+            mine, _ = saver.ledger.claim("t", "pay", {"to": "ada"})
+            saver.delete_thread("t")
+            theirs, new = owner.ledger.claim("t", "pay", {"to": "ada"})
+            assert new
+            with pytest.raises(EntryMovedError, match="the effect 'pay' of thread 't' is 'claimed' now") as told:
+                saver.ledger.change(mine, status="done", record={})
+            assert told.value.entry == theirs
+            assert owner.ledger.change(theirs, status="failed", record={}).revision == 2
+            assert [entry.status for entry in saver.ledger.entries("t")] == ["failed"]
+            saver.delete_thread("t")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_entry_in_another_row_is_changed(url: str, moved: bool) -> None:
+    """What was claimed goes on after its thread was encrypted, and after it was copied away and back."""
+    with reopen(url, keys=KEYS, migrating=True) as saver:
+        with reopen(url) as plain:
+            entry, _ = plain.ledger.claim("t", "pay", {})
+        if moved:
+            saver.copy_thread("t", "t2")
+            saver.delete_thread("t")
+            saver.copy_thread("t2", "t")
+        else:
+            assert saver.rotate().encrypted == 1
+        assert saver.ledger.change(entry, status="done", record={}) == saver.ledger.get("t", "pay")
+        assert saver.fsck() == []
+
+
 def test_where_the_thread_stood(saver: Saver) -> None:
     """An entry says at which step it was claimed, whenever it is changed."""
     place = put(saver, {"n": 1})
@@ -138,6 +172,55 @@ def test_a_record_is_plain_data(saver: Saver, value: Any) -> None:
     with pytest.raises(UnstorableValueError):
         saver.ledger.change(entry, status="done", record={"x": value})
     assert saver.ledger.entries("t") == [entry]
+
+
+WRONG: list[tuple[Callable[[Any, Entry], Any], str]] = [
+    (lambda ledger, entry: ledger.claim("t", 5, {}), "the key of an effect is a text, not 5"),
+    (lambda ledger, entry: ledger.claim("t", None, {}), "the key of an effect is a text, not None"),
+    (lambda ledger, entry: ledger.get("t", 5), "the key of an effect is a text, not 5"),
+    (lambda ledger, entry: ledger.claim("t", "x", {}, status=5), "the status of an effect is a text, not 5"),
+    (lambda ledger, entry: ledger.claim("t", "x", {}, status=None), "the status of an effect is a text, not None"),
+    (lambda ledger, entry: ledger.change(entry, status=b"x", record={}), "the status of an effect is a text, not b'x'"),
+    (
+        lambda ledger, entry: ledger.claim("t", "x", [1]),
+        "of thread 't': a record is a mapping, not \\[1\\]; nothing was",
+    ),
+    (lambda ledger, entry: ledger.claim("t", "x", None), "of thread 't': a record is a mapping, not None; nothing was"),
+    (lambda ledger, entry: ledger.keep("t", "text"), "of thread 't': a body is bytes, not 'text'; nothing was written"),
+    (lambda ledger, entry: ledger.change(entry, status="x", record={}, bodies=["s"]), "a body is bytes, not 's'"),
+    (lambda ledger, entry: ledger.change(entry, status="x", record={}, bodies=b"abc"), "a body is bytes, not 97"),
+    (lambda ledger, entry: ledger.body("t", None), "the hash of a body is a text, not None"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_what_is_of_another_kind_is_refused(saver: Saver, number: int) -> None:
+    """Nothing is acknowledged that the ledger cannot be read with."""
+    wrong, told = WRONG[number]
+    entry, _ = saver.ledger.claim("t", "k", {})
+    with pytest.raises(CheckpointerError, match=told):
+        wrong(saver.ledger, entry)
+    with pytest.raises(CheckpointerError, match=told):
+        asyncio.run(wrong(_Twins(saver.ledger), entry))
+    assert (saver.ledger.entries("t"), saver.ledger.bodies("t"), saver.fsck()) == ([entry], [], [])
+
+
+class _Twins:
+    """A ledger by its async methods."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, f"a{name}")
+
+
+def test_a_body_is_what_it_was_when_it_was_given(saver: Saver) -> None:
+    """Any bytes are a body, and changing them afterwards changes nothing."""
+    given = bytearray(b"body")
+    hashes = [saver.ledger.keep("t", one) for one in (given, memoryview(given))]
+    given[:] = b"else"
+    assert [saver.ledger.body("t", one) for one in hashes] == [b"body"] * 2
 
 
 def test_a_record_is_what_it_was_when_it_was_given(saver: Saver) -> None:

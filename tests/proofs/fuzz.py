@@ -159,10 +159,12 @@ def rows() -> list[bytes]:
     )  # fmt: skip
     writes = TaskWrites("task", [Write(0, "name 1", 4, "path"), Write(1, "name 2", [0, 1, 2], "other")])
     standing = Standing("t", 7, 3, 3, b"t1", tags=["a"], pins=[2], counts={1: 5}, effects=2, fold=9, bodies=1, late=[4])
-    entry = Entry("t", "key", 1, 1, "done", 3, datetime(2026, 1, 2, tzinfo=UTC), {"said": [1, {"a": None}]})
+    entry = Entry(
+        "t", "key", 1, 1, "done", 3, datetime(2026, 1, 2, tzinfo=UTC), {"said": [1, {"a": None}]}, mark=b"mark"
+    )
     found = [
         pack_record(record, NAMES), pack_writes(writes, NAMES), pack_standing(1, VAULT, standing)[-1][SEAL_BYTES:],
-        sealed_entry(1, VAULT, entry, b"mark")[-1][SEAL_BYTES:], sealed_cover(1, VAULT, Cover(b"h" * 32, 70_000, 3))[-1][SEAL_BYTES:],
+        sealed_entry(1, VAULT, entry)[-1][SEAL_BYTES:], sealed_cover(1, VAULT, Cover(b"h" * 32, 70_000, 3))[-1][SEAL_BYTES:],
         b"h" * 32 + squeeze(b"body" * 200), packed({"source": "loop", "parents": {"": "1"}}),
     ]  # fmt: skip
     return [bytes((sort,)) + raw for sort, raw in enumerate(found)]
