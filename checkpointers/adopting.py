@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from checkpointers.carrying import paths_of, put_written, rows_of
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError
 from checkpointers.inherited import Inherited, parent_of, put_told
-from checkpointers.operations.common import place_of
-from checkpointers.operations.read import paths_on
-from checkpointers.operations.rows import SPECIAL_INDEX
 from checkpointers.registry import open_saver
 from checkpointers.saver import Saver
 
@@ -21,10 +19,6 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 Id = tuple[str, str]
-_PATHS: Final = (
-    "SELECT task_path FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
-    " ORDER BY task_path, task_id, idx"
-)
 _TIME: Final[Callable[[Id], str]] = itemgetter(1)
 
 
@@ -93,13 +87,7 @@ def _copy(
         place = _config(config["configurable"]["thread_id"], config["configurable"]["checkpoint_ns"], parent_of(found))
         put_told(into, place, found.checkpoint, found.metadata, told=inherited.of(found))
     written = found.pending_writes or []
-    tasks: dict[tuple[str, str], list[tuple[str, Any]]] = {}
-    ordinary: dict[str, str] = {}  # a task's own writes are numbered together, whatever paths they have
-    for path, (task, channel, value) in zip(_paths(source, config, written), written, strict=True):
-        own = path if channel in SPECIAL_INDEX else ordinary.setdefault(task, path)
-        tasks.setdefault((task, own), []).append((channel, value))
-    for (task, path), writes in tasks.items():
-        into.put_writes(config, writes, task, path)
+    put_written(into, config, written, paths_of(source, config, written))
     _check(found, into.get_tuple(config), Codec(into.serde).packer.one, config)
     return int(new)
 
@@ -155,20 +143,8 @@ def _config(thread: str, ns: str | None = None, checkpoint_id: str | None = None
     return {"configurable": configurable}
 
 
-def _rows(source: Any, sql: str, params: Sequence[str] = ()) -> list[tuple[Any, ...]] | None:
-    """Ask an official saver's own tables; None if it is some other saver."""
-    if not hasattr(source, "conn") or not hasattr(source, "_cursor" if hasattr(source, "pipe") else "cursor"):
-        return None
-    if hasattr(source, "pipe"):
-        with source._cursor() as cursor:  # noqa: SLF001  the public methods load every state
-            cursor.execute(sql.replace("?", "%s").replace("FROM writes", "FROM checkpoint_writes"), params)
-            return [tuple(row.values()) for row in cursor.fetchall()]
-    with source.cursor(transaction=False) as cursor:
-        return [tuple(row) for row in cursor.execute(sql, params).fetchall()]
-
-
 def _places(source: BaseCheckpointSaver[Any]) -> dict[str, list[tuple[str, str]]]:
-    rows = _rows(source, "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints")
+    rows = rows_of(source, "SELECT thread_id, checkpoint_ns, checkpoint_id FROM checkpoints")
     if rows is None:
         listed = [found.config["configurable"] for found in source.list(None)]
         rows = [(c["thread_id"], c.get("checkpoint_ns", ""), c["checkpoint_id"]) for c in listed]
@@ -176,25 +152,3 @@ def _places(source: BaseCheckpointSaver[Any]) -> dict[str, list[tuple[str, str]]
     for thread, ns, checkpoint_id in rows:
         places.setdefault(thread, []).append((ns, checkpoint_id))
     return places
-
-
-def _paths(source: BaseCheckpointSaver[Any], config: RunnableConfig, written: Sequence[Any]) -> list[str]:
-    """Give the path of each pending write: the order of parallel ones hangs on them, and no public method tells them.
-
-    Where they cannot be asked for, or others wrote since the checkpoint was read, the order that was given is kept.
-    """
-    place = place_of(config)
-    if isinstance(source, Saver):
-        paths = source._read(lambda: paths_on(source._tools(), place))  # noqa: SLF001
-    elif (
-        getattr(source, "_has_task_path", True)
-        and (rows := _rows(source, _PATHS, [place.thread, place.ns, str(place.id)])) is not None
-    ):
-        paths = [path for (path,) in rows]
-    else:
-        stored = getattr(source, "writes", {}).get((place.thread, place.ns, place.id), {})
-        paths = [path for path, *_ in sorted((entry[3], *place) for place, entry in stored.items())]
-    if len(paths) == len(written):
-        return paths
-    first: dict[str, str] = {}
-    return [first.setdefault(task, f"{number:06}") for number, (task, *_) in enumerate(written)]

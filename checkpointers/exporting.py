@@ -3,7 +3,8 @@
 The JSON document: "format" and "version"; "thread", "ns", "redacted"; "steps", oldest first, each with "step" (its
 number), "id", "parent" (an id), "source" and "nodes" (to be read), "checkpoint" (the clock and what else LangGraph
 keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or "patch", the RFC 6902 patch that
-makes them of those of the parent, which then stands before it; "writes", each [task, channel, value]; and where
+makes them of those of the parent, which then stands before it; "writes", each [task, channel, value], and "paths", that
+of the task of each, by which parallel tasks are told in order (documents of older releases have none); and where
 ancestors are not stored any more "told", by DeltaChannel what those told it: its "seed", if there is one, and their
 "writes". Values are spelled as `spelling` says.
 """
@@ -38,7 +39,9 @@ def as_document(steps: list[Step], timeline: Timeline, *, redact: bool) -> dict[
     """Give a thread as JSON, all of it."""
     speller = Speller(timeline.serde, redact=redact, shared=timeline.own is not None)
     states: dict[str, dict[str, Any]] = {}
-    told = [_step(step, speller, states) | _told_before(step, speller, timeline) for step in steps]
+    told = [
+        _step(step, speller, states) | _paths(step, timeline) | _told_before(step, speller, timeline) for step in steps
+    ]
     head = {"format": FORMAT, "version": VERSION, "thread": timeline.thread, "ns": timeline.ns, "redacted": redact}
     return {**head, "steps": told}
 
@@ -60,6 +63,11 @@ def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> di
         **({"state": state} if before is None else {"patch": patch(before, state)}),
         "writes": [[task, channel, speller.told(channel, value)] for task, channel, value in step.pending],
     }  # fmt: skip
+
+
+def _paths(step: Step, timeline: Timeline) -> dict[str, Any]:
+    paths = timeline.paths_on(step.stored)
+    return {"paths": paths} if paths else {}
 
 
 def _told_before(step: Step, speller: Speller, timeline: Timeline) -> dict[str, Any]:

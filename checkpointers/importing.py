@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from checkpointers.carrying import paths_as_given, put_written
 from checkpointers.errors import HistoryError, ThreadExistsError
 from checkpointers.exporting import FORMAT, VERSION
 from checkpointers.inherited import put_told
@@ -114,11 +115,8 @@ def _put(
         stored = put_told(saver, config, checkpoint, metadata, told=_told(step, serde))
     else:
         stored = saver.put(config, checkpoint, metadata, dict(step["versions"]))
-    tasks: dict[str, list[tuple[str, Any]]] = {}
-    for task, channel, value in step["writes"]:
-        tasks.setdefault(task, []).append((channel, read(value, serde)))
-    for order, (task, writes) in enumerate(tasks.items()):
-        saver.put_writes(stored, writes, task, f"{order:06}")
+    written = [(task, channel, read(value, serde)) for task, channel, value in step["writes"]]
+    put_written(saver, stored, written, step.get("paths") or paths_as_given(written))
 
 
 def _told(step: Mapping[str, Any], serde: SerializerProtocol) -> dict[str, DeltaChannelHistory]:

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from checkpointers.authors import SENDS, has_sends, nodes_of, sent
+from checkpointers.carrying import paths_of
 from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError, at
 from checkpointers.gathering import Gathered, gather
 from checkpointers.inherited import Inherited
@@ -154,6 +155,13 @@ class Timeline:
     def told_before(self, found: CheckpointTuple) -> dict[str, DeltaChannelHistory]:
         """Give what the DeltaChannels of a step were told by steps that were removed."""
         return self._ask(lambda: self._inherited.of(found))
+
+    def paths_on(self, found: CheckpointTuple) -> list[str]:
+        """Give the path of the task of each pending write of a step: the order of parallel ones hangs on them."""
+        id_, written = found.checkpoint["id"], found.pending_writes or []
+        if self._gathered is not None and id_ in self._gathered.stored:
+            return self._gathered.paths(id_)
+        return self._ask(lambda: paths_of(self._saver, self.config_of(id_), written)) if written else []
 
     @cached_property
     def _inherited(self) -> Inherited:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from io import StringIO
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from hypothesis import given
+from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.graph import StateGraph
+from langgraph.types import Command, interrupt
 from rich.console import Console
 
 from checkpointers import (
@@ -26,7 +28,7 @@ from checkpointers import (
 from checkpointers.redacting import REDACTED, is_hidden, is_secret, redacted, redacted_text
 from checkpointers.spelling import read, spelled
 from checkpointers.strict import StrictSerializer
-from tests.checkpointers.graphs import DeltaState, config, loop, review
+from tests.checkpointers.graphs import DeltaState, config, extend, loop, review
 from tests.checkpointers.test_history import any_saver, forked  # noqa: F401  a fixture
 from tests.checkpointers.test_storage import put
 from tests.checkpointers.wild import TYPES, difference, values
@@ -83,6 +85,37 @@ def test_what_removed_steps_told_is_exported(saver: Saver) -> None:
         app.invoke({"until": 33}, config(thread))
         assert app.get_state(config(thread)).values["other"] == list(range(33))
     assert saver.fsck() == []
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[Any], DeltaChannel(extend, snapshot_frequency=1000)]
+
+
+def parallel(saver: Any) -> Any:
+    """Three tasks at a time, the first of which asks a person."""
+    builder = StateGraph(Log)
+    builder.add_node("a", lambda _: {"log": [f"a {interrupt('?')}"]})
+    builder.add_node("b", lambda _: {"log": ["b"]})
+    builder.add_node("c", lambda _: {"log": ["c"]})
+    for node in "abc":
+        builder.add_edge("__start__", node)
+    return builder.compile(checkpointer=saver)
+
+
+def test_parallel_tasks_stay_in_order(any_saver: Any, saver: Saver) -> None:  # noqa: F811
+    """What one of them writes only after the import comes where it would have come, and is stored as it was told."""
+    parallel(any_saver).invoke({"log": ["in"]}, config())
+    document = json.loads(History(any_saver, "t").export("json", redact=False))
+    theirs = [] if isinstance(any_saver, Saver) else [("theirs", InMemorySaver())]  # our versions are numbers
+    for name, into in [("ours", saver), *theirs]:
+        import_thread(into, document, thread=name)
+        told = parallel(into).invoke(Command(resume="yes"), config(name))
+        assert told == {"log": ["in", "a yes", "b", "c"]}
+        assert parallel(into).get_state(config(name)).values == told
+    for step in document["steps"]:  # as releases before wrote it
+        step.pop("paths", None)
+    import_thread(saver, document, thread="old")
+    assert difference(History(saver, "old")[-1].interrupts, History(saver, "ours")[2].interrupts) is None
 
 
 @given(values)
