@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpointers.diffing import Diff, compare
 from checkpointers.patching import patch
 from checkpointers.plain import as_json, visible
+from checkpointers.records import KNOWN_KEYS
 from checkpointers.redacting import REDACTED, is_hidden, is_secret, redacted
 from checkpointers.spelling import cleaned, respelled, spelled
 from checkpointers.step import Step
@@ -57,7 +58,10 @@ def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> di
     states[step.id] = state
     return {
         "step": step.number, "id": step.id, "parent": step.parent_id, "source": step.source, "nodes": list(step.nodes),
-        "checkpoint": {name: value for name, value in checkpoint.items() if name not in _APART},
+        "checkpoint": {
+            name: value if name in KNOWN_KEYS else speller.told(name, value)
+            for name, value in checkpoint.items() if name not in _APART
+        },
         "versions": dict(checkpoint["channel_versions"]), "seen": checkpoint["versions_seen"],
         "metadata": {name: speller.told(name, value) for name, value in found.metadata.items()},
         **({"state": state} if before is None else {"patch": patch(before, state)}),

@@ -105,8 +105,9 @@ def _put(
 ) -> None:
     values = {name: read(value, serde) for name, value in state.items()}
     metadata: Any = {name: read(value, serde) for name, value in step["metadata"].items()}
+    more = {name: read(value, serde) for name, value in step["checkpoint"].items()}
     checkpoint: Any = {
-        **step["checkpoint"], "id": step["id"], "channel_values": values, "channel_versions": step["versions"],
+        **more, "id": step["id"], "channel_values": values, "channel_versions": step["versions"],
         "versions_seen": step["seen"],
     }  # fmt: skip
     parent = {"checkpoint_id": step["parent"]} if step["parent"] else {}

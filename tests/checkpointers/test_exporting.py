@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from hypothesis import given
 from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 from rich.console import Console
 
 from checkpointers import (
@@ -116,6 +117,18 @@ def test_parallel_tasks_stay_in_order(any_saver: Any, saver: Saver) -> None:  # 
         step.pop("paths", None)
     import_thread(saver, document, thread="old")
     assert difference(History(saver, "old")[-1].interrupts, History(saver, "ours")[2].interrupts) is None
+
+
+def test_what_else_a_checkpoint_keeps_comes_along(saver: Saver) -> None:
+    """Whatever LangGraph or another keeps beside the known keys is spelled as values are, without its secrets."""
+    more = {"pending_sends": [Send("n", {"a": 1})], "set": {1}, "map": {1: 2}, "bytes": b"x", "nan": float("nan")}
+    checkpoint = {**empty_checkpoint(), **more, "password": "hunter2"}
+    saver.put(config(checkpoint_ns=""), checkpoint, {"source": "update", "step": 1, "parents": {}}, {})
+    history = History(saver, "t")
+    import_thread(saver, history.export("json", redact=False), thread="again")
+    stored, again = (saver.get_tuple(config(thread)).checkpoint for thread in ("t", "again"))
+    assert difference(again, stored) is None
+    assert "hunter2" not in history.export("json")
 
 
 @given(values)
