@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from checkpointers.carrying import paths_as_given, put_written
-from checkpointers.errors import HistoryError, ThreadExistsError
+from checkpointers.carrying import Written, paths_as_given, put_written
+from checkpointers.errors import CheckpointerError, HistoryError, StrictReadingError, ThreadExistsError, at
 from checkpointers.exporting import FORMAT, VERSION
 from checkpointers.inherited import put_told
 from checkpointers.patching import applied
+from checkpointers.plain import visible
 from checkpointers.saver import Saver
 from checkpointers.spelling import read
 from checkpointers.strict import StrictSerializer
@@ -26,7 +29,24 @@ _TOLD: Final = (
     " import it into one"
 )
 _PARTS: Final = {"thread": str, "ns": str, "steps": list}
-_OF_A_STEP: Final = ("parent", "metadata", "checkpoint", "versions", "seen", "writes")
+_OF_A_STEP: Final[Mapping[str, Any]] = {
+    "id": str, "parent": (str, NoneType), "metadata": Mapping, "checkpoint": Mapping, "versions": Mapping,
+    "seen": Mapping, "writes": list,
+}  # fmt: skip
+#: What going through a document raises that somebody altered.
+_ALTERED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+
+
+class _Taken(NamedTuple):
+    """A step of a document, its values made."""
+
+    where: str
+    checkpoint: Any
+    metadata: Any
+    parent: str | None
+    told: dict[str, DeltaChannelHistory]
+    writes: Written
+    paths: list[str]
 
 
 def import_thread(
@@ -38,23 +58,17 @@ def import_thread(
 ) -> str:
     """Make a thread of what `history.export("json")` gave, under its name or another that is free; give the name.
 
-    Only listed types are built: those of a saver of ours, or `types`, whatever another saver would build.
+    Only listed types are built: those of a saver of ours, or `types`, whatever another saver would build. All of them
+    are before anything is stored.
     """
     document = read_document(data)
     name = thread or document["thread"]
     if next(iter(saver.list({"configurable": {"thread_id": name}}, limit=1)), None) is not None:
         raise ThreadExistsError(name)
-    if not isinstance(saver, Saver) and any("told" in step for step in document["steps"]):
-        raise HistoryError(_TOLD)
-    serde = saver.serde if isinstance(saver, Saver) else StrictSerializer(types)
-    versions: dict[tuple[str, Any], Any] = {}
-    try:
-        for step, state in zip(document["steps"], _states(document), strict=True):
-            if not isinstance(saver, Saver):
-                _check_versions(step["versions"], state, versions)
-            _put(saver, step, state, serde, {"thread_id": name, "checkpoint_ns": document["ns"]})
-    except (KeyError, TypeError, AttributeError) as error:
-        raise HistoryError(_NOT_WHOLE.format(repr(error)[:200])) from error
+    steps = _taken(document, saver, types)
+    for step in steps:
+        with _at(step.where):
+            _put(saver, step, {"thread_id": name, "checkpoint_ns": document["ns"]})
     return name
 
 
@@ -62,29 +76,79 @@ def read_document(data: str | Mapping[str, Any]) -> Mapping[str, Any]:
     """Read what `history.export("json")` gave, and see that it has all that makes a thread, before anything is made."""
     try:
         document: Any = json.loads(data) if isinstance(data, str) else data
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HistoryError(f"this is no JSON ({error}); take what `export` gave as JSON") from error
     if not isinstance(document, Mapping) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
         raise HistoryError(f"this is no thread that was exported: it wants format {FORMAT!r}, version {VERSION}")
     wrong = next((name for name, kind in _PARTS.items() if not isinstance(document.get(name), kind)), None)
     if wrong or not (document["steps"] and document["thread"]):
         raise HistoryError(_NOT_WHOLE.format(f"its {wrong or 'thread or its steps'} is missing or empty"))
-    try:
-        for step, _ in zip(document["steps"], _states(document), strict=True):
-            missing = [name for name in _OF_A_STEP if name not in step]
-            if missing:
-                raise HistoryError(_NOT_WHOLE.format(f"step {step['id']} has no {', '.join(missing)}"))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise HistoryError(_NOT_WHOLE.format(repr(error)[:200])) from error
+    ids = set()
+    for where, step, _ in _states(document):
+        with _at(where):
+            _see_form(step)
+            if step["id"] in ids:
+                raise ValueError(f"another step has its id {step['id']!r}")
+            ids.add(step["id"])
     return document
 
 
-def _states(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Give the state of each step, of which a document has what changed."""
+def _states(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Give each step, where it is, and its state, of which a document has what changed."""
     states: dict[str, Any] = {}
-    for step in document["steps"]:
-        states[step["id"]] = applied(states[step["parent"]], step["patch"]) if "patch" in step else step["state"]
-        yield states[step["id"]]
+    for place, step in enumerate(document["steps"], 1):
+        number = step.get("step", place) if isinstance(step, Mapping) else place
+        with _at(where := visible(f"{at(document['thread'], number):.120} of the document")):
+            state = applied(states[step["parent"]], step["patch"]) if "patch" in step else step["state"]
+            states[step["id"]] = state
+        yield where, step, state
+
+
+def _see_form(step: Mapping[str, Any]) -> None:
+    """See that a step has all its parts, each of its kind."""
+    missing = [name for name in _OF_A_STEP if name not in step]
+    wrong = [name for name, kind in _OF_A_STEP.items() if name in step and not isinstance(step[name], kind)]
+    if missing or wrong:
+        raise ValueError(f"it has no {', '.join(missing)}" if missing else f"its {wrong[0]} is of another kind")
+    if not step["id"] or not all(isinstance(seen, Mapping) for seen in step["seen"].values()):
+        raise ValueError("its id or what its nodes saw is not of its kind")
+    texts = [*step.get("paths", ())]
+    for task, channel, _ in step["writes"]:
+        texts += [task, channel]
+    if len(texts) not in (2 * len(step["writes"]), 3 * len(step["writes"])) or set(map(type, texts)) - {str}:
+        raise ValueError("its writes have no tasks, channels or paths that are texts")
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Say of which step of a document it is that something is wrong."""
+    try:
+        yield
+    except StrictReadingError as error:
+        error.where = error.where or where
+        raise
+    except HistoryError as error:
+        raise HistoryError(f"{where}: {error}") from error
+    except CheckpointerError:
+        raise
+    except _ALTERED as error:
+        raise HistoryError(_NOT_WHOLE.format(f"{where}: {visible(repr(error)[:200])}")) from error
+
+
+def _taken(document: Mapping[str, Any], saver: BaseCheckpointSaver[Any], types: Iterable[type]) -> list[_Taken]:
+    """Make the values of all steps, and refuse what the saver could not keep."""
+    ours = isinstance(saver, Saver)
+    if not ours and any("told" in step for step in document["steps"]):
+        raise HistoryError(_TOLD)
+    serde = saver.serde if ours else StrictSerializer(types)
+    versions: dict[tuple[str, Any], Any] = {}
+    steps = []
+    for where, step, state in _states(document):
+        with _at(where):
+            if not ours:
+                _check_versions(step["versions"], state, versions)
+            steps.append(_made(step, state, serde, where))
+    return steps
 
 
 def _check_versions(now: Mapping[str, Any], state: Mapping[str, Any], known: dict[tuple[str, Any], Any]) -> None:
@@ -96,28 +160,27 @@ def _check_versions(now: Mapping[str, Any], state: Mapping[str, Any], known: dic
             raise HistoryError(msg)
 
 
-def _put(
-    saver: BaseCheckpointSaver[Any],
-    step: Mapping[str, Any],
-    state: Mapping[str, Any],
-    serde: SerializerProtocol,
-    place: Mapping[str, Any],
-) -> None:
-    values = {name: read(value, serde) for name, value in state.items()}
-    metadata: Any = {name: read(value, serde) for name, value in step["metadata"].items()}
-    more = {name: read(value, serde) for name, value in step["checkpoint"].items()}
-    checkpoint: Any = {
-        **more, "id": step["id"], "channel_values": values, "channel_versions": step["versions"],
-        "versions_seen": step["seen"],
+def _made(step: Mapping[str, Any], state: Mapping[str, Any], serde: SerializerProtocol, where: str) -> _Taken:
+    def values(spelled: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: read(value, serde) for name, value in spelled.items()}
+
+    checkpoint = {
+        **values(step["checkpoint"]), "id": step["id"], "channel_values": values(state),
+        "channel_versions": dict(step["versions"]), "versions_seen": step["seen"],
     }  # fmt: skip
-    parent = {"checkpoint_id": step["parent"]} if step["parent"] else {}
+    writes = [(task, channel, read(value, serde)) for task, channel, value in step["writes"]]
+    paths = step.get("paths") or paths_as_given(writes)
+    return _Taken(where, checkpoint, values(step["metadata"]), step["parent"], _told(step, serde), writes, paths)
+
+
+def _put(saver: BaseCheckpointSaver[Any], step: _Taken, place: Mapping[str, Any]) -> None:
+    parent = {"checkpoint_id": step.parent} if step.parent else {}
     config: RunnableConfig = {"configurable": {**place, **parent}}
     if isinstance(saver, Saver):
-        stored = put_told(saver, config, checkpoint, metadata, told=_told(step, serde))
+        stored = put_told(saver, config, step.checkpoint, step.metadata, told=step.told)
     else:
-        stored = saver.put(config, checkpoint, metadata, dict(step["versions"]))
-    written = [(task, channel, read(value, serde)) for task, channel, value in step["writes"]]
-    put_written(saver, stored, written, step.get("paths") or paths_as_given(written))
+        stored = saver.put(config, step.checkpoint, step.metadata, step.checkpoint["channel_versions"])
+    put_written(saver, stored, step.writes, step.paths)
 
 
 def _told(step: Mapping[str, Any], serde: SerializerProtocol) -> dict[str, DeltaChannelHistory]:

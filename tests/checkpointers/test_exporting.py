@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from io import StringIO
 from typing import Annotated, Any, TypedDict
 
@@ -16,6 +18,7 @@ from langgraph.types import Command, Send, interrupt
 from rich.console import Console
 
 from checkpointers import (
+    BlockedTypeError,
     CheckpointerError,
     History,
     HistoryError,
@@ -33,6 +36,7 @@ from tests.checkpointers.graphs import DeltaState, config, extend, loop, review
 from tests.checkpointers.test_history import any_saver, forked  # noqa: F401  a fixture
 from tests.checkpointers.test_storage import put
 from tests.checkpointers.wild import TYPES, difference, values
+from tests.conftest import reopen
 
 
 def told(history: History) -> list[Any]:
@@ -129,6 +133,64 @@ def test_what_else_a_checkpoint_keeps_comes_along(saver: Saver) -> None:
     stored, again = (saver.get_tuple(config(thread)).checkpoint for thread in ("t", "again"))
     assert difference(again, stored) is None
     assert "hunter2" not in history.export("json")
+
+
+ALTERED: list[tuple[str, Callable[[Any], Any]]] = [
+    ("seen", lambda step: step.update(seen={"work": "x"})),
+    ("versions", lambda step: step.update(versions="x")),
+    ("writes", lambda step: step["writes"].append(["task"])),
+    ("a task", lambda step: step["writes"].append([5, "n", 1])),
+    ("paths", lambda step: step.update(paths=[5] * len(step["writes"]))),
+    ("a path too few", lambda step: step["paths"].pop()),
+    ("id", lambda step: step.update(id="")),
+    ("parent", lambda step: step.update(parent=5)),
+    ("state", lambda step: step["patch"].append({"op": "add", "path": "/x", "value": deep(100_000)})),
+    ("metadata", lambda step: step.update(metadata={"x": deep(300)})),
+    ("a value", lambda step: step.update(metadata={"x": {"$float": "q"}})),
+    ("a number", lambda step: step.update(metadata={"x": 2**70})),
+    ("told", lambda step: step.update(told={"n": {"writes": [["task"]]}})),
+]
+
+
+def deep(levels: int) -> Any:
+    """Give a value in so many lists."""
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(("what", "alter"), ALTERED, ids=[what for what, _ in ALTERED])
+def test_an_altered_document_is_refused_in_words(saver: Saver, what: str, alter: Callable[[Any], Any]) -> None:
+    """The error is one of ours and names the step, whatever was altered; nothing is stored."""
+    loop(saver).invoke({"until": 3, "n": 0}, config())
+    document = json.loads(History(saver, "t").export("json"))
+    alter(document["steps"][3])
+    with pytest.raises(CheckpointerError, match="t@4 of the document"):
+        import_thread(saver, document, thread=what)
+    assert [info.thread for info in saver.threads()] == ["t"]
+    for text in ("[" * 100_000, '{"format": ' * 5_000):
+        with pytest.raises(HistoryError, match="this is no JSON"):
+            import_thread(saver, text)
+
+
+@dataclass
+class Mine:
+    """A type of one's own."""
+
+    a: int
+
+
+def test_a_type_that_is_not_listed_stops_an_import_before_it_begins(url: str, saver: Saver) -> None:
+    """What can be decoded of a document is, before anything is stored; with the type listed it is imported."""
+    with reopen(url, types=[Mine]) as own:
+        put(own, {"x": Mine(2)}, after=put(own, {"x": 1}), version=2)
+        data = History(own, "t").export("json")
+        with pytest.raises(BlockedTypeError, match="t@2 of the document"):
+            import_thread(saver, data, thread="again")
+        assert [info.thread for info in saver.threads()] == ["t"]
+        import_thread(own, data, thread="again")
+        assert History(own, "again")[-1].values["x"] == Mine(2)
 
 
 @given(values)
