@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.carrying import paths_of, put_written, rows_of
+from checkpointers.carrying import differences, paths_of, put_written, rows_of
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError
 from checkpointers.inherited import Inherited, parent_of, put_told
@@ -93,45 +93,14 @@ def _copy(
 
 
 def _check(was: CheckpointTuple, now: CheckpointTuple | None, pack: Callable[[Any], bytes], config: Any) -> None:
-    differences = ["it is missing"] if now is None else list(_differences(was, now, pack))
-    if differences:
+    differing = ["it is missing"] if now is None else list(differences(was, now, pack))
+    if differing:
         where = config["configurable"]
         msg = (
             f"checkpoint {where['checkpoint_id']} of thread {where['thread_id']!r} did not come out as it went in:"
-            f" {'; '.join(differences)}"
+            f" {'; '.join(differing)}"
         )
         raise AdoptionError(msg)
-
-
-def _differences(was: CheckpointTuple, now: CheckpointTuple, pack: Callable[[Any], bytes]) -> Iterator[str]:
-    for channel in sorted({*was.checkpoint["channel_values"], *now.checkpoint["channel_values"]}):
-        old, new = (t.checkpoint["channel_values"].get(channel, _MISSING) for t in (was, now))
-        if not _same(old, new, pack):
-            yield f"channel {channel!r} differs"
-    for name in ("channel_versions", "versions_seen"):
-        if was.checkpoint[name] != now.checkpoint[name]:
-            yield f"{name} differ"
-    if dict(was.metadata) != dict(now.metadata):
-        yield "metadata differ"
-    written, kept = (sorted(t.pending_writes or [], key=_OF_A_TASK) for t in (was, now))
-    if [write[:2] for write in written] != [write[:2] for write in kept]:
-        yield "pending writes differ"
-    elif not all(_same(a[2], b[2], pack) for a, b in zip(written, kept, strict=True)):
-        yield "a pending write's value differs"
-
-
-_MISSING = object()
-# In which order those of several tasks are told is each saver's own.
-_OF_A_TASK: Final[Callable[[Any], tuple[str, str]]] = itemgetter(0, 1)
-
-
-def _same(old: Any, new: Any, pack: Callable[[Any], bytes]) -> bool:
-    if _MISSING in (old, new):
-        return old is new
-    try:
-        return bool(old == new) or pack(old) == pack(new)
-    except Exception:  # noqa: BLE001  values without a truth of equality are compared by what they look like
-        return pack(old) == pack(new)
 
 
 def _config(thread: str, ns: str | None = None, checkpoint_id: str | None = None) -> RunnableConfig:

@@ -1,11 +1,12 @@
-"""Writes of tasks carried from one saver to another, each with the path of its task.
+"""Checkpoints carried from one saver to another: what their tasks wrote, with the paths of those, and what differs.
 
 The order in which those of parallel tasks are told hangs on the paths, and no public method of a saver tells them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from checkpointers.operations.common import place_of
@@ -15,7 +16,7 @@ from checkpointers.saver import Saver
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 Written = Sequence[tuple[str, str, Any]]
 _PATHS: Final = (
@@ -73,3 +74,35 @@ def rows_of(source: Any, sql: str, params: Sequence[str] = ()) -> list[tuple[Any
             return [tuple(row.values()) for row in cursor.fetchall()]
     with source.cursor(transaction=False) as cursor:
         return [tuple(row) for row in cursor.execute(sql, params).fetchall()]
+
+
+def differences(was: CheckpointTuple, now: CheckpointTuple, pack: Callable[[Any], bytes]) -> Iterator[str]:
+    """Say in what a checkpoint that was carried differs from what it was, as a serializer writes both."""
+    for channel in sorted({*was.checkpoint["channel_values"], *now.checkpoint["channel_values"]}):
+        old, new = (t.checkpoint["channel_values"].get(channel, _MISSING) for t in (was, now))
+        if not _same(old, new, pack):
+            yield f"channel {channel!r} differs"
+    for name in ("channel_versions", "versions_seen"):
+        if was.checkpoint[name] != now.checkpoint[name]:
+            yield f"{name} differ"
+    if not _same(dict(was.metadata), dict(now.metadata), pack):
+        yield "metadata differ"
+    written, kept = (sorted(t.pending_writes or [], key=_OF_A_TASK) for t in (was, now))
+    if [write[:2] for write in written] != [write[:2] for write in kept]:
+        yield "pending writes differ"
+    elif not all(_same(a[2], b[2], pack) for a, b in zip(written, kept, strict=True)):
+        yield "a pending write's value differs"
+
+
+_MISSING = object()
+# In which order those of several tasks are told is each saver's own.
+_OF_A_TASK: Final[Callable[[Any], tuple[str, str]]] = itemgetter(0, 1)
+
+
+def _same(old: Any, new: Any, pack: Callable[[Any], bytes]) -> bool:
+    if _MISSING in (old, new):
+        return old is new
+    try:
+        return bool(old == new) or pack(old) == pack(new)
+    except Exception:  # noqa: BLE001  values without a truth of equality are compared by what they look like
+        return pack(old) == pack(new)

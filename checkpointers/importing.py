@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.carrying import Written, paths_as_given, put_written
-from checkpointers.errors import CheckpointerError, HistoryError, StrictReadingError, ThreadExistsError, at
-from checkpointers.exporting import FORMAT, VERSION
-from checkpointers.inherited import put_told
-from checkpointers.patching import applied
-from checkpointers.plain import visible
+from langgraph.checkpoint.base import CheckpointTuple
+
+from checkpointers.carrying import differences, put_written
+from checkpointers.codec import Codec
+from checkpointers.documents import Taken, of_step, read_document, taken
+from checkpointers.errors import HistoryError, ThreadExistsError
+from checkpointers.inherited import parent_of, put_told
+from checkpointers.operations import remove
 from checkpointers.saver import Saver
-from checkpointers.spelling import read
 from checkpointers.strict import StrictSerializer
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import BaseCheckpointSaver, DeltaChannelHistory
+    from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-_NOT_WHOLE: Final = "this is no thread that was exported whole: {}"
+    from checkpointers.operations.remove import Contents
+
 _TOLD: Final = (
     "steps of it were removed before it was exported, and only savers of ours keep what those told its DeltaChannels;"
     " import it into one"
 )
-_PARTS: Final = {"thread": str, "ns": str, "steps": list}
-_OF_A_STEP: Final[Mapping[str, Any]] = {
-    "id": str, "parent": (str, NoneType), "metadata": Mapping, "checkpoint": Mapping, "versions": Mapping,
-    "seen": Mapping, "writes": list,
-}  # fmt: skip
-#: What going through a document raises that somebody altered.
-_ALTERED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-
-
-class _Taken(NamedTuple):
-    """A step of a document, its values made."""
-
-    where: str
-    checkpoint: Any
-    metadata: Any
-    parent: str | None
-    told: dict[str, DeltaChannelHistory]
-    writes: Written
-    paths: list[str]
 
 
 def import_thread(
@@ -59,96 +41,29 @@ def import_thread(
     """Make a thread of what `history.export("json")` gave, under its name or another that is free; give the name.
 
     Only listed types are built: those of a saver of ours, or `types`, whatever another saver would build. All of them
-    are before anything is stored.
+    are before anything is stored, and what fails after all leaves nothing behind. An import that was killed goes on
+    when it is begun again with the same document.
     """
     document = read_document(data)
     name = thread or document["thread"]
-    if next(iter(saver.list({"configurable": {"thread_id": name}}, limit=1)), None) is not None:
-        raise ThreadExistsError(name)
-    steps = _taken(document, saver, types)
-    for step in steps:
-        with _at(step.where):
-            _put(saver, step, {"thread_id": name, "checkpoint_ns": document["ns"]})
+    serde = saver.serde if isinstance(saver, Saver) else StrictSerializer(types)
+    steps = taken(document, serde)
+    if not isinstance(saver, Saver):
+        _see_keepable(steps)
+    target = _Target(saver, name, document["ns"])
+    begun = target.begun(steps, serde)
+    target.put(steps, begun)
     return name
 
 
-def read_document(data: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Read what `history.export("json")` gave, and see that it has all that makes a thread, before anything is made."""
-    try:
-        document: Any = json.loads(data) if isinstance(data, str) else data
-    except (ValueError, RecursionError) as error:
-        raise HistoryError(f"this is no JSON ({error}); take what `export` gave as JSON") from error
-    if not isinstance(document, Mapping) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
-        raise HistoryError(f"this is no thread that was exported: it wants format {FORMAT!r}, version {VERSION}")
-    wrong = next((name for name, kind in _PARTS.items() if not isinstance(document.get(name), kind)), None)
-    if wrong or not (document["steps"] and document["thread"]):
-        raise HistoryError(_NOT_WHOLE.format(f"its {wrong or 'thread or its steps'} is missing or empty"))
-    ids = set()
-    for where, step, _ in _states(document):
-        with _at(where):
-            _see_form(step)
-            if step["id"] in ids:
-                raise ValueError(f"another step has its id {step['id']!r}")
-            ids.add(step["id"])
-    return document
-
-
-def _states(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """Give each step, where it is, and its state, of which a document has what changed."""
-    states: dict[str, Any] = {}
-    for place, step in enumerate(document["steps"], 1):
-        number = step.get("step", place) if isinstance(step, Mapping) else place
-        with _at(where := visible(f"{at(document['thread'], number):.120} of the document")):
-            state = applied(states[step["parent"]], step["patch"]) if "patch" in step else step["state"]
-            states[step["id"]] = state
-        yield where, step, state
-
-
-def _see_form(step: Mapping[str, Any]) -> None:
-    """See that a step has all its parts, each of its kind."""
-    missing = [name for name in _OF_A_STEP if name not in step]
-    wrong = [name for name, kind in _OF_A_STEP.items() if name in step and not isinstance(step[name], kind)]
-    if missing or wrong:
-        raise ValueError(f"it has no {', '.join(missing)}" if missing else f"its {wrong[0]} is of another kind")
-    if not step["id"] or not all(isinstance(seen, Mapping) for seen in step["seen"].values()):
-        raise ValueError("its id or what its nodes saw is not of its kind")
-    texts = [*step.get("paths", ())]
-    for task, channel, _ in step["writes"]:
-        texts += [task, channel]
-    if len(texts) not in (2 * len(step["writes"]), 3 * len(step["writes"])) or set(map(type, texts)) - {str}:
-        raise ValueError("its writes have no tasks, channels or paths that are texts")
-
-
-@contextmanager
-def _at(where: str) -> Iterator[None]:
-    """Say of which step of a document it is that something is wrong."""
-    try:
-        yield
-    except StrictReadingError as error:
-        error.where = error.where or where
-        raise
-    except HistoryError as error:
-        raise HistoryError(f"{where}: {error}") from error
-    except CheckpointerError:
-        raise
-    except _ALTERED as error:
-        raise HistoryError(_NOT_WHOLE.format(f"{where}: {visible(repr(error)[:200])}")) from error
-
-
-def _taken(document: Mapping[str, Any], saver: BaseCheckpointSaver[Any], types: Iterable[type]) -> list[_Taken]:
-    """Make the values of all steps, and refuse what the saver could not keep."""
-    ours = isinstance(saver, Saver)
-    if not ours and any("told" in step for step in document["steps"]):
+def _see_keepable(steps: Sequence[Taken]) -> None:
+    """Refuse what only savers of ours can keep."""
+    if any(step.told for step in steps):
         raise HistoryError(_TOLD)
-    serde = saver.serde if ours else StrictSerializer(types)
     versions: dict[tuple[str, Any], Any] = {}
-    steps = []
-    for where, step, state in _states(document):
-        with _at(where):
-            if not ours:
-                _check_versions(step["versions"], state, versions)
-            steps.append(_made(step, state, serde, where))
-    return steps
+    for step in steps:
+        with of_step(step.where):
+            _check_versions(step.checkpoint["channel_versions"], step.state, versions)
 
 
 def _check_versions(now: Mapping[str, Any], state: Mapping[str, Any], known: dict[tuple[str, Any], Any]) -> None:
@@ -160,34 +75,80 @@ def _check_versions(now: Mapping[str, Any], state: Mapping[str, Any], known: dic
             raise HistoryError(msg)
 
 
-def _made(step: Mapping[str, Any], state: Mapping[str, Any], serde: SerializerProtocol, where: str) -> _Taken:
-    def values(spelled: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: read(value, serde) for name, value in spelled.items()}
+class _Target:
+    """One namespace of a thread in a saver, into which steps are put."""
 
-    checkpoint = {
-        **values(step["checkpoint"]), "id": step["id"], "channel_values": values(state),
-        "channel_versions": dict(step["versions"]), "versions_seen": step["seen"],
-    }  # fmt: skip
-    writes = [(task, channel, read(value, serde)) for task, channel, value in step["writes"]]
-    paths = step.get("paths") or paths_as_given(writes)
-    return _Taken(where, checkpoint, values(step["metadata"]), step["parent"], _told(step, serde), writes, paths)
+    def __init__(self, saver: BaseCheckpointSaver[Any], thread: str, ns: str) -> None:
+        self._saver, self._thread, self._ns = saver, thread, ns
+        self._there = self._stored()
+
+    def begun(self, steps: Sequence[Taken], serde: SerializerProtocol) -> int:
+        """Count the steps that are there of an import that was cut off; a thread that has any other is refused."""
+        there = self._there.get(self._ns, [])
+        begun = steps[: len(there)]
+        if set(self._there) - {self._ns} or {step.checkpoint["id"] for step in begun} != set(there):
+            raise ThreadExistsError(self._thread)
+        pack, lacking = Codec(serde).packer.one, len(there) < len(steps)
+        for step in begun:
+            config = self._config(step.checkpoint["id"])
+            found, writes = self._saver.get_tuple(config), list(step.writes)
+            if found is not None and step is begun[-1]:  # it may have been cut off between this and its writes
+                stored = {write[:2] for write in found.pending_writes or []}
+                writes = [write for write in writes if write[:2] in stored]
+                lacking = lacking or len(writes) < len(step.writes)
+            told = CheckpointTuple(config, step.checkpoint, step.metadata, None, writes)
+            if found is None or parent_of(found) != (step.parent or None) or any(differences(told, found, pack)):
+                raise ThreadExistsError(self._thread)
+        if not lacking:
+            raise ThreadExistsError(self._thread)
+        return len(there)
+
+    def put(self, steps: Sequence[Taken], begun: int) -> None:
+        """Put the steps that are not there, and all writes of the last one that is; or nothing, if one fails."""
+        for step in steps[max(begun - 1, 0) : begun]:
+            put_written(self._saver, self._config(step.checkpoint["id"]), step.writes, step.paths)
+        try:
+            for step in steps[begun:]:
+                with of_step(step.where):
+                    self._put(step)
+        except BaseException:
+            with suppress(Exception):  # if the database cannot do that either, the import goes on when begun again
+                self._remove({step.checkpoint["id"] for step in steps[begun:]})
+            raise
+
+    def _put(self, step: Taken) -> None:
+        config = self._config(step.parent or None)
+        if isinstance(self._saver, Saver):
+            stored = put_told(self._saver, config, step.checkpoint, step.metadata, told=step.told)
+        else:
+            stored = self._saver.put(config, step.checkpoint, step.metadata, step.checkpoint["channel_versions"])
+        put_written(self._saver, stored, step.writes, step.paths)
+
+    def _remove(self, ids: Collection[str]) -> None:
+        if isinstance(self._saver, Saver):
+            drop = partial(remove.drop, self._saver._tools(), self._thread, partial(_numbers, self._ns, ids))  # noqa: SLF001
+            self._saver._change(self._thread, drop)  # noqa: SLF001  what is removed here, only this stored
+        elif not self._there:
+            self._saver.delete_thread(self._thread)
+
+    def _stored(self) -> dict[str, list[str]]:
+        """Give the ids of all that is stored of the thread, by their namespaces."""
+        if isinstance(self._saver, Saver):
+            places = [(info.ns, info.id) for info in self._saver.steps(self._thread, None)]
+        else:
+            found = [
+                one.config["configurable"] for one in self._saver.list({"configurable": {"thread_id": self._thread}})
+            ]
+            places = [(one.get("checkpoint_ns", ""), one["checkpoint_id"]) for one in found]
+        stored: dict[str, list[str]] = {}
+        for ns, id_ in places:
+            stored.setdefault(ns, []).append(id_)
+        return stored
+
+    def _config(self, id_: str | None) -> RunnableConfig:
+        configurable = {"thread_id": self._thread, "checkpoint_ns": self._ns}
+        return {"configurable": configurable | ({"checkpoint_id": id_} if id_ else {})}
 
 
-def _put(saver: BaseCheckpointSaver[Any], step: _Taken, place: Mapping[str, Any]) -> None:
-    parent = {"checkpoint_id": step.parent} if step.parent else {}
-    config: RunnableConfig = {"configurable": {**place, **parent}}
-    if isinstance(saver, Saver):
-        stored = put_told(saver, config, step.checkpoint, step.metadata, told=step.told)
-    else:
-        stored = saver.put(config, step.checkpoint, step.metadata, step.checkpoint["channel_versions"])
-    put_written(saver, stored, step.writes, step.paths)
-
-
-def _told(step: Mapping[str, Any], serde: SerializerProtocol) -> dict[str, DeltaChannelHistory]:
-    """Read what steps that were removed told the DeltaChannels of one."""
-    told: dict[str, DeltaChannelHistory] = {}
-    for channel, history in step.get("told", {}).items():
-        told[channel] = {"writes": [(str(task), channel, read(value, serde)) for task, _, value in history["writes"]]}
-        if "seed" in history:
-            told[channel]["seed"] = read(history["seed"], serde)
-    return told
+def _numbers(ns: str, ids: Collection[str], found: Contents) -> list[int]:
+    return [record.step for record in found.records if record.ns == ns and record.id in ids]

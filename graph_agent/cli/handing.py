@@ -62,8 +62,9 @@ def import_(
 ) -> None:  # fmt: skip
     """Take in a thread that was exported as JSON; under its name or another that is free."""
     from checkpointers import open_saver
+    from checkpointers.documents import read_document
     from checkpointers.errors import HistoryError
-    from checkpointers.importing import import_thread, read_document
+    from checkpointers.importing import import_thread
 
     try:
         document = read_document(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))

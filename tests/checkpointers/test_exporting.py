@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -25,13 +26,17 @@ from checkpointers import (
     Keep,
     Saver,
     SqliteSaver,
+    StorageError,
     ThreadExistsError,
     export_html,
     import_thread,
+    open_saver,
 )
 from checkpointers.redacting import REDACTED, is_hidden, is_secret, redacted, redacted_text
 from checkpointers.spelling import read, spelled
 from checkpointers.strict import StrictSerializer
+from checkpointers.testing import FaultyDatabase, faulty, kill_at
+from tests.checkpointers.crash import FINE, in_child
 from tests.checkpointers.graphs import DeltaState, config, extend, loop, review
 from tests.checkpointers.test_history import any_saver, forked  # noqa: F401  a fixture
 from tests.checkpointers.test_storage import put
@@ -191,6 +196,65 @@ def test_a_type_that_is_not_listed_stops_an_import_before_it_begins(url: str, sa
         assert [info.thread for info in saver.threads()] == ["t"]
         import_thread(own, data, thread="again")
         assert History(own, "again")[-1].values["x"] == Mine(2)
+
+
+def whole(saver: Any) -> tuple[Any, str]:
+    """Make a thread with writes of every kind on its last step, and export it."""
+    parallel(saver).invoke({"log": ["in"]}, config())
+    parallel(saver).invoke(Command(resume="yes"), config())
+    parallel(saver).invoke({"log": ["more"]}, config())
+    history = History(saver, "t")
+    return told(history), history.export("json", redact=False)
+
+
+def test_an_import_that_fails_leaves_nothing(saver: Saver, tmp_path: Path) -> None:
+    """What only the database refuses, and a database that fails at any request: the name stays free."""
+    steps, data = whole(saver)
+    document = json.loads(data)
+    document["steps"][-1]["versions"]["log"] = 2**70
+    with open_saver(f"langgraph+sqlite:///{tmp_path}/official.db") as official:
+        for into in (saver, official):
+            with pytest.raises(CheckpointerError, match="64-bit"):
+                import_thread(into, document, thread="again")
+            assert into.get_tuple(config("again")) is None
+    failed = 0
+    for number in range(1, 60, 3):
+        try:
+            import_thread(type(saver)(faulty(saver.database, "fail", number)), data, thread="again")
+        except (OSError, StorageError):
+            failed += 1
+            assert [info.thread for info in saver.threads()] == ["t"]
+        else:
+            assert difference(told(History(saver, "again")), steps) is None
+            saver.delete_thread("again")
+    assert failed > 3
+    assert saver.fsck() == []
+
+
+def test_an_import_that_was_killed_goes_on(url: str, saver: Saver) -> None:
+    """Killed before any of its requests, it is completed by the same document; what is whole, or is other, is refused."""
+    steps, data = whole(saver)
+
+    def killed(number: int) -> None:
+        real = reopen(url)
+        import_thread(type(real)(FaultyDatabase(real.database, kill_at(number))), data, thread="again")
+
+    parts = set()
+    for number in range(1, 100):
+        if in_child(lambda number=number: killed(number)) == FINE:
+            break
+        parts.add(len(saver.steps("again")))
+        import_thread(saver, data, thread="again")
+        assert difference(told(History(saver, "again")), steps) is None
+        with pytest.raises(ThreadExistsError):
+            import_thread(saver, data, thread="again")
+        saver.delete_thread("again")
+    assert parts == set(range(len(steps) + 1))
+    import_thread(saver, json.loads(data) | {"steps": json.loads(data)["steps"][:3]}, thread="other")
+    saver.put_writes(History(saver, "other")[-1].config, [("log", ["own"])], "a task of its own")
+    with pytest.raises(ThreadExistsError):
+        import_thread(saver, data, thread="other")
+    assert saver.fsck() == []
 
 
 @given(values)
