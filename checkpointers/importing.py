@@ -15,6 +15,7 @@ from checkpointers.documents import Taken, of_step, read_document, taken
 from checkpointers.errors import HistoryError, ThreadExistsError
 from checkpointers.inherited import parent_of, put_told
 from checkpointers.operations import remove
+from checkpointers.operations.common import ROOT
 from checkpointers.saver import Saver
 from checkpointers.strict import StrictSerializer
 
@@ -42,7 +43,8 @@ def import_thread(
 
     Only listed types are built: those of a saver of ours, or `types`, whatever another saver would build. All of them
     are before anything is stored, and what fails after all leaves nothing behind. An import that was killed goes on
-    when it is begun again with the same document.
+    when it is begun again with the same document. What a subgraph remembers is a document of its own, and is put into
+    the thread from which it was called.
     """
     document = read_document(data)
     name = thread or document["thread"]
@@ -86,7 +88,8 @@ class _Target:
         """Count the steps that are there of an import that was cut off; a thread that has any other is refused."""
         there = self._there.get(self._ns, [])
         begun = steps[: len(there)]
-        if set(self._there) - {self._ns} or {step.checkpoint["id"] for step in begun} != set(there):
+        alone = not self._there.keys() - {self._ns}
+        if {step.checkpoint["id"] for step in begun} != set(there) or not (alone or self._is_home_of(steps)):
             raise ThreadExistsError(self._thread)
         pack, lacking = Codec(serde).packer.one, len(there) < len(steps)
         for step in begun:
@@ -102,6 +105,11 @@ class _Target:
         if not lacking:
             raise ThreadExistsError(self._thread)
         return len(there)
+
+    def _is_home_of(self, steps: Sequence[Taken]) -> bool:
+        """Tell whether steps are of a subgraph that was called from the thread that is there."""
+        parents = [step.metadata.get("parents") for step in steps]
+        return any(isinstance(one, dict) and one.get(ROOT) in self._there.get(ROOT, ()) for one in parents)
 
     def put(self, steps: Sequence[Taken], begun: int) -> None:
         """Put the steps that are not there, and all writes of the last one that is; or nothing, if one fails."""

@@ -37,7 +37,7 @@ from checkpointers.spelling import read, spelled
 from checkpointers.strict import StrictSerializer
 from checkpointers.testing import FaultyDatabase, faulty, kill_at
 from tests.checkpointers.crash import FINE, in_child
-from tests.checkpointers.graphs import DeltaState, config, extend, loop, review
+from tests.checkpointers.graphs import DeltaState, State, config, extend, loop, review
 from tests.checkpointers.test_history import any_saver, forked  # noqa: F401  a fixture
 from tests.checkpointers.test_storage import put
 from tests.checkpointers.wild import TYPES, difference, values
@@ -196,6 +196,44 @@ def test_a_type_that_is_not_listed_stops_an_import_before_it_begins(url: str, sa
         assert [info.thread for info in saver.threads()] == ["t"]
         import_thread(own, data, thread="again")
         assert History(own, "again")[-1].values["x"] == Mine(2)
+
+
+def remembering(saver: Any) -> Any:
+    """Call a subgraph that counts what it remembers."""
+    inner = StateGraph(State)
+    inner.add_node("count", lambda state: {"log": [len(state.get("log", []))]})
+    inner.add_edge("__start__", "count")
+    counting = inner.compile(checkpointer=True)
+    outer = StateGraph(State)
+    outer.add_node("sub", lambda _: {"n": len(counting.invoke({})["log"])})
+    outer.add_edge("__start__", "sub")
+    return outer.compile(checkpointer=saver)
+
+
+def test_what_a_subgraph_remembers_is_imported_into_its_thread(any_saver: Any, saver: Saver) -> None:  # noqa: F811
+    """It is a document of its own, put after that of the thread; into another thread, or before it, it is not."""
+    for _ in range(3):
+        remembering(any_saver).invoke({}, config())
+    remembering(any_saver).invoke({}, config("other"))
+    outer, inner, other = (
+        History(any_saver, thread, ns=ns).export("json", redact=False)
+        for thread, ns in (("t", ""), ("t", "sub"), ("other", ""))
+    )
+    for into in [saver] if isinstance(any_saver, Saver) else [saver, InMemorySaver()]:
+        for data in (outer, inner):
+            import_thread(into, data, thread="again")
+            with pytest.raises(ThreadExistsError):
+                import_thread(into, data, thread="again")
+        found, was = (told(History(of, thread, ns="sub")) for of, thread in ((into, "again"), (any_saver, "t")))
+        assert difference([step[2:] for step in found], [step[2:] for step in was]) is None  # but for the numbers
+        assert remembering(into).invoke({}, config("again"))["n"] == 4
+        import_thread(into, other, thread="other2")
+        with pytest.raises(ThreadExistsError):
+            import_thread(into, inner, thread="other2")
+        import_thread(into, inner, thread="alone")
+        with pytest.raises(ThreadExistsError):
+            import_thread(into, outer, thread="alone")
+    assert saver.fsck() == []
 
 
 def whole(saver: Any) -> tuple[Any, str]:
