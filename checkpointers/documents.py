@@ -51,8 +51,8 @@ def read_document(data: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(document, Mapping) or (document.get("format"), document.get("version")) != (FORMAT, VERSION):
         raise HistoryError(f"this is no thread that was exported: it wants format {FORMAT!r}, version {VERSION}")
     wrong = next((name for name, kind in _PARTS.items() if not isinstance(document.get(name), kind)), None)
-    if wrong or not (document["steps"] and document["thread"]):
-        raise HistoryError(_NOT_WHOLE.format(f"its {wrong or 'thread or its steps'} is missing or empty"))
+    if wrong or not document["steps"]:
+        raise HistoryError(_NOT_WHOLE.format(f"its {wrong or 'steps'}: missing, empty or of another kind"))
     ids = set()
     for where, step, _ in _states(document):
         with of_step(where):

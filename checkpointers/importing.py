@@ -47,7 +47,7 @@ def import_thread(
     the thread from which it was called.
     """
     document = read_document(data)
-    name = thread or document["thread"]
+    name = document["thread"] if thread is None else thread
     serde = saver.serde if isinstance(saver, Saver) else StrictSerializer(types)
     steps = taken(document, serde)
     if not isinstance(saver, Saver):

@@ -295,6 +295,17 @@ def test_an_import_that_was_killed_goes_on(url: str, saver: Saver) -> None:
     assert saver.fsck() == []
 
 
+def test_a_thread_without_a_name_is_imported_without_one(saver: Saver) -> None:
+    """The empty text is a name, of a thread that is exported and of one that is asked for."""
+    put(saver, {"x": 1}, after=config("", checkpoint_ns=""))
+    data = History(saver, "").export("json")
+    saver.delete_thread("")
+    for thread in (None, ""):
+        assert import_thread(saver, data, thread=thread) == ""
+        assert History(saver, "")[-1].values == {"x": 1}
+        saver.delete_thread("")
+
+
 @given(values)
 def test_any_value_is_spelled_and_read(value: Any) -> None:
     """Law: a value as JSON is the value."""

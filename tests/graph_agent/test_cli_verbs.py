@@ -362,7 +362,7 @@ def test_what_cannot_be_imported_makes_nothing(home: Home, saver: SqliteSaver, s
     whole = History(saver, "ada").export()
     wrong: dict[str, Any] = {}
     for name, change in {
-        "thread": lambda d: d.pop("thread"), "no name": lambda d: d.update(thread=""), "ns": lambda d: d.pop("ns"),
+        "thread": lambda d: d.pop("thread"), "no name": lambda d: d.update(thread=None), "ns": lambda d: d.pop("ns"),
         "no steps": lambda d: d.update(steps=[]), "steps": lambda d: d.update(steps={}),
         "writes": lambda d: d["steps"][3].pop("writes"), "parent": lambda d: d["steps"][3].update(parent="x"),
         "id": lambda d: d["steps"][3].pop("id"), "texts": lambda d: d.update(steps=["x"]),
