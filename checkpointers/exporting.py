@@ -1,6 +1,7 @@
 """A thread handed on: as JSON that can be imported, as Markdown for a model, as Python that makes a state again.
 
-The JSON document: "format" and "version"; "thread", "ns", "redacted"; "steps", oldest first, each with "step" (its
+The JSON document: "format" and "version"; "thread", "ns", "redacted"; "unsettled", how many effects of its ledger the
+states do not tell the end of, if there are any; "steps", oldest first, each with "step" (its
 number), "id", "parent" (an id), "source" and "nodes" (to be read), "checkpoint" (the clock and what else LangGraph
 keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or "patch", the RFC 6902 patch that
 makes them of those of the parent, which then stands before it; "writes", each [task, channel, value], and "paths", that
@@ -44,7 +45,8 @@ def as_document(steps: list[Step], timeline: Timeline, *, redact: bool) -> dict[
         _step(step, speller, states) | _paths(step, timeline) | _told_before(step, speller, timeline) for step in steps
     ]
     head = {"format": FORMAT, "version": VERSION, "thread": timeline.thread, "ns": timeline.ns, "redacted": redact}
-    return {**head, "steps": told}
+    unsettled = timeline.unsettled()
+    return {**head, **({"unsettled": unsettled} if unsettled else {}), "steps": told}
 
 
 def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from checkpointers.carrying import differences, put_written
 from checkpointers.codec import Codec
 from checkpointers.documents import Taken, of_step, read_document, taken
-from checkpointers.errors import HistoryError, ThreadExistsError
+from checkpointers.errors import HistoryError, ThreadExistsError, at
 from checkpointers.inherited import parent_of, put_told
 from checkpointers.operations import remove
 from checkpointers.operations.common import ROOT
@@ -30,6 +30,11 @@ _TOLD: Final = (
     "steps of it were removed before it was exported, and only savers of ours keep what those told its DeltaChannels;"
     " import it into one"
 )
+_UNSETTLED: Final = (
+    "{:.120} has effects ({!r:.20}) of which only its ledger says whether they were made, and an export has no ledger:"
+    " who goes on with it may make them again. Copy the thread with adopt(), or import its states alone:"
+    " without_ledger=True"
+)
 
 
 def import_thread(
@@ -38,15 +43,19 @@ def import_thread(
     *,
     thread: str | None = None,
     types: Iterable[type] = (),
+    without_ledger: bool = False,
 ) -> str:
     """Make a thread of what `history.export("json")` gave, under its name or another that is free; give the name.
 
     Only listed types are built: those of a saver of ours, or `types`, whatever another saver would build. All of them
     are before anything is stored, and what fails after all leaves nothing behind. An import that was killed goes on
     when it is begun again with the same document. What a subgraph remembers is a document of its own, and is put into
-    the thread from which it was called.
+    the thread from which it was called. The ledger of effects is not exported: a thread with effects that may be made
+    again for that is refused, unless `without_ledger` says that this is known.
     """
     document = read_document(data)
+    if document.get("unsettled") and not without_ledger:
+        raise HistoryError(_UNSETTLED.format(at(document["thread"], None), document["unsettled"]))
     name = document["thread"] if thread is None else thread
     serde = saver.serde if isinstance(saver, Saver) else StrictSerializer(types)
     steps = taken(document, serde)

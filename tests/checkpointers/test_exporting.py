@@ -295,6 +295,27 @@ def test_an_import_that_was_killed_goes_on(url: str, saver: Saver) -> None:
     assert saver.fsck() == []
 
 
+def test_an_export_has_no_ledger_and_says_so(saver: Saver) -> None:
+    """What may be made again is not imported unless that is known: a claim, and what was claimed where the states end."""
+    first = put(saver, {"x": 1})
+    entry, _ = saver.ledger.claim("t", "pay", {})
+    assert json.loads(History(saver, "t").export())["unsettled"] == 1
+    second = put(saver, {"x": 2}, after=first, version=2)
+    claimed = History(saver, "t").export()
+    saver.ledger.change(entry, status="done", record={})
+    assert "unsettled" not in json.loads(History(saver, "t").export())
+    saver.ledger.change(saver.ledger.claim("t", "send", {})[0], status="done", record={})
+    done = History(saver, "t").export()
+    for data in (claimed, done):
+        with pytest.raises(HistoryError, match=r"has effects \(1\) .* adopt\(\).* without_ledger=True"):
+            import_thread(saver, data, thread="again")
+        import_thread(saver, data, thread="again", without_ledger=True)
+        assert saver.ledger.entries("again") == []
+        saver.delete_thread("again")
+    put(saver, {"x": 3}, after=second, version=3)
+    import_thread(saver, History(saver, "t").export(), thread="again")
+
+
 def test_a_thread_without_a_name_is_imported_without_one(saver: Saver) -> None:
     """The empty text is a name, of a thread that is exported and of one that is asked for."""
     put(saver, {"x": 1}, after=config("", checkpoint_ns=""))
