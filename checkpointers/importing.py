@@ -124,13 +124,15 @@ class _Target:
         """Put the steps that are not there, and all writes of the last one that is; or nothing, if one fails."""
         for step in steps[max(begun - 1, 0) : begun]:
             put_written(self._saver, self._config(step.checkpoint["id"]), step.writes, step.paths)
+        own = []
         try:
             for step in steps[begun:]:
+                own.append(step.checkpoint["id"])
                 with of_step(step.where):
                     self._put(step)
         except BaseException:
             with suppress(Exception):  # if the database cannot do that either, the import goes on when begun again
-                self._remove({step.checkpoint["id"] for step in steps[begun:]})
+                self._remove(own)
             raise
 
     def _put(self, step: Taken) -> None:

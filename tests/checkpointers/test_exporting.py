@@ -327,6 +327,21 @@ def test_a_thread_without_a_name_is_imported_without_one(saver: Saver) -> None:
         saver.delete_thread("")
 
 
+def test_an_import_goes_on_in_any_saver(any_saver: Any, saver: Saver) -> None:  # noqa: F811
+    """What is there is compared with the document as that saver gives it; a step of another content is refused."""
+    steps, data = whole(saver)
+    document = json.loads(data)
+    import_thread(any_saver, document | {"steps": document["steps"][:3]}, thread="again")
+    other = json.loads(data)
+    other["steps"][0]["metadata"]["step"] = 99
+    with pytest.raises(ThreadExistsError):
+        import_thread(any_saver, other, thread="again")
+    import_thread(any_saver, document, thread="again")
+    assert difference(told(History(any_saver, "again")), steps) is None
+    with pytest.raises(ThreadExistsError):
+        import_thread(any_saver, document, thread="again")
+
+
 @given(values)
 def test_any_value_is_spelled_and_read(value: Any) -> None:
     """Law: a value as JSON is the value."""
