@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from checkpointers.carrying import differences, paths_of, put_written, rows_of
 from checkpointers.codec import Codec
 from checkpointers.errors import CheckpointerError, IntegrityError
 from checkpointers.inherited import Inherited, parent_of, put_told
-from checkpointers.operations.common import find_thread, place_of
-from checkpointers.operations.read import paths_on
-from checkpointers.operations.rows import SPECIAL_INDEX
+from checkpointers.operations.common import find_thread
 from checkpointers.registry import open_saver
 from checkpointers.saver import Saver
 
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from checkpointers.standing import Thread
 
 Id = tuple[str, str]
-_PATHS: Final = (
-    "SELECT task_path FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
-    " ORDER BY task_path, task_id, idx"
-)
 
 
 class AdoptionError(CheckpointerError):
@@ -148,57 +143,20 @@ def _copy(
             told=inherited.of(found), step=step.number, beside=step.beside,
         )  # fmt: skip
     written = found.pending_writes or []
-    tasks: dict[tuple[str, str], list[tuple[str, Any]]] = {}
-    ordinary: dict[str, str] = {}  # a task's own writes are numbered together, whatever paths they have
-    for path, (task, channel, value) in zip(_paths(source, config, written), written, strict=True):
-        own = path if channel in SPECIAL_INDEX else ordinary.setdefault(task, path)
-        tasks.setdefault((task, own), []).append((channel, value))
-    for (task, path), writes in tasks.items():
-        into.put_writes(config, writes, task, path)
+    put_written(into, config, written, paths_of(source, config, written))
     _check(found, into.get_tuple(config), Codec(into.serde).packer.one, config)
     return int(new)
 
 
 def _check(was: CheckpointTuple, now: CheckpointTuple | None, pack: Callable[[Any], bytes], config: Any) -> None:
-    differences = ["it is missing"] if now is None else list(_differences(was, now, pack))
-    if differences:
+    differing = ["it is missing"] if now is None else list(differences(was, now, pack))
+    if differing:
         where = config["configurable"]
         msg = (
             f"checkpoint {where['checkpoint_id']} of thread {where['thread_id']!r} did not come out as it went in:"
-            f" {'; '.join(differences)}"
+            f" {'; '.join(differing)}"
         )
         raise AdoptionError(msg)
-
-
-def _differences(was: CheckpointTuple, now: CheckpointTuple, pack: Callable[[Any], bytes]) -> Iterator[str]:
-    for channel in sorted({*was.checkpoint["channel_values"], *now.checkpoint["channel_values"]}):
-        old, new = (t.checkpoint["channel_values"].get(channel, _MISSING) for t in (was, now))
-        if not _same(old, new, pack):
-            yield f"channel {channel!r} differs"
-    for name in ("channel_versions", "versions_seen"):
-        if was.checkpoint[name] != now.checkpoint[name]:
-            yield f"{name} differ"
-    if dict(was.metadata) != dict(now.metadata):
-        yield "metadata differ"
-    written, kept = (sorted(t.pending_writes or [], key=_OF_A_TASK) for t in (was, now))
-    if [write[:2] for write in written] != [write[:2] for write in kept]:
-        yield "pending writes differ"
-    elif not all(_same(a[2], b[2], pack) for a, b in zip(written, kept, strict=True)):
-        yield "a pending write's value differs"
-
-
-_MISSING = object()
-# In which order those of several tasks are told is each saver's own.
-_OF_A_TASK: Final[Callable[[Any], tuple[str, str]]] = itemgetter(0, 1)
-
-
-def _same(old: Any, new: Any, pack: Callable[[Any], bytes]) -> bool:
-    if _MISSING in (old, new):
-        return old is new
-    try:
-        return bool(old == new) or pack(old) == pack(new)
-    except Exception:  # noqa: BLE001  values without a truth of equality are compared by what they look like
-        return pack(old) == pack(new)
 
 
 def _config(thread: str, ns: str | None = None, checkpoint_id: str | None = None) -> RunnableConfig:
@@ -210,24 +168,12 @@ def _config(thread: str, ns: str | None = None, checkpoint_id: str | None = None
     return {"configurable": configurable}
 
 
-def _rows(source: Any, sql: str, params: Sequence[str] = ()) -> list[tuple[Any, ...]] | None:
-    """Ask an official saver's own tables; None if it is some other saver."""
-    if not hasattr(source, "conn") or not hasattr(source, "_cursor" if hasattr(source, "pipe") else "cursor"):
-        return None
-    if hasattr(source, "pipe"):
-        with source._cursor() as cursor:  # noqa: SLF001  the public methods load every state
-            cursor.execute(sql.replace("?", "%s").replace("FROM writes", "FROM checkpoint_writes"), params)
-            return [tuple(row.values()) for row in cursor.fetchall()]
-    with source.cursor(transaction=False) as cursor:
-        return [tuple(row) for row in cursor.execute(sql, params).fetchall()]
-
-
 def _steps(source: BaseCheckpointSaver[Any], threads: Sequence[str] | None) -> dict[str, list[Step]]:
     """Give the checkpoints of each thread in the order in which they are to be copied."""
     if isinstance(source, Saver):
         names = _names(source) if threads is None else threads
         return {thread: _own_steps(source, thread) for thread in names if _thread(source, thread) is not None}
-    rows = _rows(source, "SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints")
+    rows = rows_of(source, "SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id FROM checkpoints")
     if rows is None:
         listed = [(found, found.config["configurable"]) for found in source.list(None)]
         rows = [(c["thread_id"], c.get("checkpoint_ns", ""), c["checkpoint_id"], parent_of(f)) for f, c in listed]
@@ -265,25 +211,3 @@ def _parents_first(parents: Mapping[Id, Id]) -> list[Id]:
             place = parents[place]  # noqa: PLW2901  up to one that is known
         ordered.update(dict.fromkeys(reversed(way)))
     return list(ordered)
-
-
-def _paths(source: BaseCheckpointSaver[Any], config: RunnableConfig, written: Sequence[Any]) -> list[str]:
-    """Give the path of each pending write: the order of parallel ones hangs on them, and no public method tells them.
-
-    Where they cannot be asked for, or others wrote since the checkpoint was read, the order that was given is kept.
-    """
-    place = place_of(config)
-    if isinstance(source, Saver):
-        paths = source._read(lambda: paths_on(source._tools(), place))  # noqa: SLF001
-    elif (
-        getattr(source, "_has_task_path", True)
-        and (rows := _rows(source, _PATHS, [place.thread, place.ns, str(place.id)])) is not None
-    ):
-        paths = [path for (path,) in rows]
-    else:
-        stored = getattr(source, "writes", {}).get((place.thread, place.ns, place.id), {})
-        paths = [path for path, *_ in sorted((entry[3], *place) for place, entry in stored.items())]
-    if len(paths) == len(written):
-        return paths
-    first: dict[str, str] = {}
-    return [first.setdefault(task, f"{number:06}") for number, (task, *_) in enumerate(written)]

@@ -1,9 +1,11 @@
 """A thread handed on: as JSON that can be imported, as Markdown for a model, as Python that makes a state again.
 
-The JSON document: "format" and "version"; "thread", "ns", "redacted"; "steps", oldest first, each with "step" (its
+The JSON document: "format" and "version"; "thread", "ns", "redacted"; "unsettled", how many effects of its ledger the
+states do not tell the end of, if there are any; "steps", oldest first, each with "step" (its
 number), "id", "parent" (an id), "source" and "nodes" (to be read), "checkpoint" (the clock and what else LangGraph
 keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or "patch", the RFC 6902 patch that
-makes them of those of the parent, which then stands before it; "writes", each [task, channel, value]; and where
+makes them of those of the parent, which then stands before it; "writes", each [task, channel, value], and "paths", that
+of the task of each, by which parallel tasks are told in order (documents of older releases have none); and where
 ancestors are not stored any more "told", by DeltaChannel what those told it: its "seed", if there is one, and their
 "writes". Values are spelled as `spelling` says.
 """
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from checkpointers.diffing import Diff, compare
 from checkpointers.patching import patch
 from checkpointers.plain import as_json, visible
+from checkpointers.records import KNOWN_KEYS
 from checkpointers.redacting import REDACTED, is_hidden, is_secret, redacted
 from checkpointers.spelling import cleaned, respelled, spelled
 from checkpointers.step import Step
@@ -38,9 +41,12 @@ def as_document(steps: list[Step], timeline: Timeline, *, redact: bool) -> dict[
     """Give a thread as JSON, all of it."""
     speller = Speller(timeline.serde, redact=redact, shared=timeline.own is not None)
     states: dict[str, dict[str, Any]] = {}
-    told = [_step(step, speller, states) | _told_before(step, speller, timeline) for step in steps]
+    told = [
+        _step(step, speller, states) | _paths(step, timeline) | _told_before(step, speller, timeline) for step in steps
+    ]
     head = {"format": FORMAT, "version": VERSION, "thread": timeline.thread, "ns": timeline.ns, "redacted": redact}
-    return {**head, "steps": told}
+    unsettled = timeline.unsettled()
+    return {**head, **({"unsettled": unsettled} if unsettled else {}), "steps": told}
 
 
 def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -54,12 +60,20 @@ def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> di
     states[step.id] = state
     return {
         "step": step.number, "id": step.id, "parent": step.parent_id, "source": step.source, "nodes": list(step.nodes),
-        "checkpoint": {name: value for name, value in checkpoint.items() if name not in _APART},
+        "checkpoint": {
+            name: value if name in KNOWN_KEYS else speller.told(name, value)
+            for name, value in checkpoint.items() if name not in _APART
+        },
         "versions": dict(checkpoint["channel_versions"]), "seen": checkpoint["versions_seen"],
         "metadata": {name: speller.told(name, value) for name, value in found.metadata.items()},
         **({"state": state} if before is None else {"patch": patch(before, state)}),
         "writes": [[task, channel, speller.told(channel, value)] for task, channel, value in step.pending],
     }  # fmt: skip
+
+
+def _paths(step: Step, timeline: Timeline) -> dict[str, Any]:
+    paths = timeline.paths_on(step.stored)
+    return {"paths": paths} if paths else {}
 
 
 def _told_before(step: Step, speller: Speller, timeline: Timeline) -> dict[str, Any]:

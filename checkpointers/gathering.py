@@ -93,6 +93,10 @@ class Gathered:
         for _, write in one.writes:
             yield write.channel, self.value(write.channel, write.ref, one.record.step)
 
+    def paths(self, checkpoint_id: str) -> list[str]:
+        """Give the path of the task of each of these."""
+        return [write.path for _, write in self.stored[checkpoint_id].writes]
+
     def value(self, channel: str, ref: Ref, step: int) -> Any:
         """Give what a reference stands for."""
         return join(self.tools, Wanted(self.thread.name, step, channel, ref), self.shelf)

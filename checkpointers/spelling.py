@@ -71,7 +71,9 @@ def read(spelling: Any, serde: SerializerProtocol) -> Any:
         return serde.loads_typed(("msgpack", ormsgpack.packb(_tree(spelling), _ext, _PACK)))
     except CheckpointerError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except RecursionError as error:
+        raise HistoryError("a value is nested too deeply to be read") from error
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise HistoryError(f"this is no value as it is exported: {spelling!r:.200}") from error
 
 

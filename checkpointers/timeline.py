@@ -10,10 +10,13 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from checkpointers.authors import SENDS, has_sends, nodes_of, sent
+from checkpointers.carrying import paths_of
 from checkpointers.errors import AsyncSaverError, CheckpointerError, UnknownStepError, UnknownThreadError, at
 from checkpointers.gathering import Gathered, gather
 from checkpointers.inherited import Inherited
+from checkpointers.ledger import CLAIMED
 from checkpointers.operations import survey
+from checkpointers.operations.common import ROOT
 from checkpointers.paths import ABSENT
 from checkpointers.records import EPOCH, KIND_OF
 from checkpointers.saver import Saver
@@ -161,6 +164,24 @@ class Timeline:
     def told_before(self, found: CheckpointTuple) -> dict[str, DeltaChannelHistory]:
         """Give what the DeltaChannels of a step were told by steps that were removed."""
         return self._ask(lambda: self._inherited.of(found))
+
+    def paths_on(self, found: CheckpointTuple) -> list[str]:
+        """Give the path of the task of each pending write of a step: the order of parallel ones hangs on them."""
+        id_, written = found.checkpoint["id"], found.pending_writes or []
+        if self._gathered is not None and id_ in self._gathered.stored:
+            return self._gathered.paths(id_)
+        return self._ask(lambda: paths_of(self._saver, self.config_of(id_), written)) if written else []
+
+    def unsettled(self) -> int:
+        """Count the effects in the thread's ledger that may be made again by who has no more than these states.
+
+        Of those that are claimed nobody knows whether they were made; what came of those that were claimed where the
+        states end is in the ledger alone, or in writes that wait there.
+        """
+        if self.own is None or self.ns != ROOT:
+            return 0
+        entries = self.own.ledger.entries(self.thread)
+        return sum(entry.status == CLAIMED or entry.step >= self.head.number for entry in entries)
 
     @cached_property
     def _inherited(self) -> Inherited:

@@ -58,12 +58,16 @@ def _new(out: Path) -> int:
 def import_(
     file: Annotated[str, typer.Argument(help="What `export` wrote; - is the standard input.")],
     thread: Annotated[str | None, typer.Option("--thread", help="Another name, that is free.")] = None,
+    without_ledger: Annotated[
+        bool, typer.Option("--without-ledger", help="Also a thread with effects that may be made again.")
+    ] = False,
     db: Db = desk.DEFAULT_DB, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Take in a thread that was exported as JSON; under its name or another that is free."""
     from checkpointers import open_saver
+    from checkpointers.documents import read_document
     from checkpointers.errors import HistoryError
-    from checkpointers.importing import import_thread, read_document
+    from checkpointers.importing import import_thread
 
     try:
         document = read_document(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
@@ -71,7 +75,7 @@ def import_(
         raise HistoryError(f"{file}: {error}") from error
     opened: Any = open_saver(database(db))
     with opened as saver:
-        name = import_thread(saver, document, thread=thread)
+        name = import_thread(saver, document, thread=thread, without_ledger=without_ledger)
     if as_json:
         paper.emit({"thread": name})
     else:

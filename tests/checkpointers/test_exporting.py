@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from io import StringIO
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from hypothesis import given
+from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.graph import StateGraph
+from langgraph.types import Command, Send, interrupt
 from rich.console import Console
 
 from checkpointers import (
+    BlockedTypeError,
     CheckpointerError,
     History,
     HistoryError,
     Keep,
     Saver,
     SqliteSaver,
+    StorageError,
     ThreadExistsError,
     export_html,
     import_thread,
+    open_saver,
 )
 from checkpointers.redacting import REDACTED, is_hidden, is_secret, redacted, redacted_text
 from checkpointers.spelling import read, spelled
 from checkpointers.strict import StrictSerializer
-from tests.checkpointers.graphs import DeltaState, config, loop, review
+from checkpointers.testing import FaultyDatabase, faulty, kill_at
+from tests.checkpointers.crash import FINE, in_child
+from tests.checkpointers.graphs import DeltaState, State, config, extend, loop, review
 from tests.checkpointers.test_history import any_saver, forked  # noqa: F401  a fixture
 from tests.checkpointers.test_storage import put
 from tests.checkpointers.wild import TYPES, difference, values
+from tests.conftest import reopen
 
 
 def told(history: History) -> list[Any]:
@@ -83,6 +95,251 @@ def test_what_removed_steps_told_is_exported(saver: Saver) -> None:
         app.invoke({"until": 33}, config(thread))
         assert app.get_state(config(thread)).values["other"] == list(range(33))
     assert saver.fsck() == []
+
+
+class Log(TypedDict, total=False):
+    log: Annotated[list[Any], DeltaChannel(extend, snapshot_frequency=1000)]
+
+
+def parallel(saver: Any) -> Any:
+    """Three tasks at a time, the first of which asks a person."""
+    builder = StateGraph(Log)
+    builder.add_node("a", lambda _: {"log": [f"a {interrupt('?')}"]})
+    builder.add_node("b", lambda _: {"log": ["b"]})
+    builder.add_node("c", lambda _: {"log": ["c"]})
+    for node in "abc":
+        builder.add_edge("__start__", node)
+    return builder.compile(checkpointer=saver)
+
+
+def test_parallel_tasks_stay_in_order(any_saver: Any, saver: Saver) -> None:  # noqa: F811
+    """What one of them writes only after the import comes where it would have come, and is stored as it was told."""
+    parallel(any_saver).invoke({"log": ["in"]}, config())
+    document = json.loads(History(any_saver, "t").export("json", redact=False))
+    theirs = [] if isinstance(any_saver, Saver) else [("theirs", InMemorySaver())]  # our versions are numbers
+    for name, into in [("ours", saver), *theirs]:
+        import_thread(into, document, thread=name)
+        told = parallel(into).invoke(Command(resume="yes"), config(name))
+        assert told == {"log": ["in", "a yes", "b", "c"]}
+        assert parallel(into).get_state(config(name)).values == told
+    for step in document["steps"]:  # as releases before wrote it
+        step.pop("paths", None)
+    import_thread(saver, document, thread="old")
+    assert difference(History(saver, "old")[-1].interrupts, History(saver, "ours")[2].interrupts) is None
+
+
+def test_what_else_a_checkpoint_keeps_comes_along(saver: Saver) -> None:
+    """Whatever LangGraph or another keeps beside the known keys is spelled as values are, without its secrets."""
+    more = {"pending_sends": [Send("n", {"a": 1})], "set": {1}, "map": {1: 2}, "bytes": b"x", "nan": float("nan")}
+    checkpoint = {**empty_checkpoint(), **more, "password": "hunter2"}
+    saver.put(config(checkpoint_ns=""), checkpoint, {"source": "update", "step": 1, "parents": {}}, {})
+    history = History(saver, "t")
+    import_thread(saver, history.export("json", redact=False), thread="again")
+    stored, again = (saver.get_tuple(config(thread)).checkpoint for thread in ("t", "again"))
+    assert difference(again, stored) is None
+    assert "hunter2" not in history.export("json")
+
+
+ALTERED: list[tuple[str, Callable[[Any], Any]]] = [
+    ("seen", lambda step: step.update(seen={"work": "x"})),
+    ("versions", lambda step: step.update(versions="x")),
+    ("writes", lambda step: step["writes"].append(["task"])),
+    ("a task", lambda step: step["writes"].append([5, "n", 1])),
+    ("paths", lambda step: step.update(paths=[5] * len(step["writes"]))),
+    ("a path too few", lambda step: step["paths"].pop()),
+    ("id", lambda step: step.update(id="")),
+    ("parent", lambda step: step.update(parent=5)),
+    ("state", lambda step: step["patch"].append({"op": "add", "path": "/x", "value": deep(100_000)})),
+    ("metadata", lambda step: step.update(metadata={"x": deep(300)})),
+    ("a value", lambda step: step.update(metadata={"x": {"$float": "q"}})),
+    ("a number", lambda step: step.update(metadata={"x": 2**70})),
+    ("told", lambda step: step.update(told={"n": {"writes": [["task"]]}})),
+]
+
+
+def deep(levels: int) -> Any:
+    """Give a value in so many lists."""
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(("what", "alter"), ALTERED, ids=[what for what, _ in ALTERED])
+def test_an_altered_document_is_refused_in_words(saver: Saver, what: str, alter: Callable[[Any], Any]) -> None:
+    """The error is one of ours and names the step, whatever was altered; nothing is stored."""
+    loop(saver).invoke({"until": 3, "n": 0}, config())
+    document = json.loads(History(saver, "t").export("json"))
+    alter(document["steps"][3])
+    with pytest.raises(CheckpointerError, match="t@4 of the document"):
+        import_thread(saver, document, thread=what)
+    assert [info.thread for info in saver.threads()] == ["t"]
+    for text in ("[" * 100_000, '{"format": ' * 5_000):
+        with pytest.raises(HistoryError, match="this is no JSON"):
+            import_thread(saver, text)
+
+
+@dataclass
+class Mine:
+    """A type of one's own."""
+
+    a: int
+
+
+def test_a_type_that_is_not_listed_stops_an_import_before_it_begins(url: str, saver: Saver) -> None:
+    """What can be decoded of a document is, before anything is stored; with the type listed it is imported."""
+    with reopen(url, types=[Mine]) as own:
+        put(own, {"x": Mine(2)}, after=put(own, {"x": 1}), version=2)
+        data = History(own, "t").export("json")
+        with pytest.raises(BlockedTypeError, match="t@2 of the document"):
+            import_thread(saver, data, thread="again")
+        assert [info.thread for info in saver.threads()] == ["t"]
+        import_thread(own, data, thread="again")
+        assert History(own, "again")[-1].values["x"] == Mine(2)
+
+
+def remembering(saver: Any) -> Any:
+    """Call a subgraph that counts what it remembers."""
+    inner = StateGraph(State)
+    inner.add_node("count", lambda state: {"log": [len(state.get("log", []))]})
+    inner.add_edge("__start__", "count")
+    counting = inner.compile(checkpointer=True)
+    outer = StateGraph(State)
+    outer.add_node("sub", lambda _: {"n": len(counting.invoke({})["log"])})
+    outer.add_edge("__start__", "sub")
+    return outer.compile(checkpointer=saver)
+
+
+def test_what_a_subgraph_remembers_is_imported_into_its_thread(any_saver: Any, saver: Saver) -> None:  # noqa: F811
+    """It is a document of its own, put after that of the thread; into another thread, or before it, it is not."""
+    for _ in range(3):
+        remembering(any_saver).invoke({}, config())
+    remembering(any_saver).invoke({}, config("other"))
+    outer, inner, other = (
+        History(any_saver, thread, ns=ns).export("json", redact=False)
+        for thread, ns in (("t", ""), ("t", "sub"), ("other", ""))
+    )
+    for into in [saver] if isinstance(any_saver, Saver) else [saver, InMemorySaver()]:
+        for data in (outer, inner):
+            import_thread(into, data, thread="again")
+            with pytest.raises(ThreadExistsError):
+                import_thread(into, data, thread="again")
+        found, was = (told(History(of, thread, ns="sub")) for of, thread in ((into, "again"), (any_saver, "t")))
+        assert difference([step[2:] for step in found], [step[2:] for step in was]) is None  # but for the numbers
+        assert remembering(into).invoke({}, config("again"))["n"] == 4
+        import_thread(into, other, thread="other2")
+        with pytest.raises(ThreadExistsError):
+            import_thread(into, inner, thread="other2")
+        import_thread(into, inner, thread="alone")
+        with pytest.raises(ThreadExistsError):
+            import_thread(into, outer, thread="alone")
+    assert saver.fsck() == []
+
+
+def whole(saver: Any) -> tuple[Any, str]:
+    """Make a thread with writes of every kind on its last step, and export it."""
+    parallel(saver).invoke({"log": ["in"]}, config())
+    parallel(saver).invoke(Command(resume="yes"), config())
+    parallel(saver).invoke({"log": ["more"]}, config())
+    history = History(saver, "t")
+    return told(history), history.export("json", redact=False)
+
+
+def test_an_import_that_fails_leaves_nothing(saver: Saver, tmp_path: Path) -> None:
+    """What only the database refuses, and a database that fails at any request: the name stays free."""
+    steps, data = whole(saver)
+    document = json.loads(data)
+    document["steps"][-1]["versions"]["log"] = 2**70
+    with open_saver(f"langgraph+sqlite:///{tmp_path}/official.db") as official:
+        for into in (saver, official):
+            with pytest.raises(CheckpointerError, match="64-bit"):
+                import_thread(into, document, thread="again")
+            assert into.get_tuple(config("again")) is None
+    failed = 0
+    for number in range(1, 60, 3):
+        try:
+            import_thread(type(saver)(faulty(saver.database, "fail", number)), data, thread="again")
+        except (OSError, StorageError):
+            failed += 1
+            assert [info.thread for info in saver.threads()] == ["t"]
+        else:
+            assert difference(told(History(saver, "again")), steps) is None
+            saver.delete_thread("again")
+    assert failed > 3
+    assert saver.fsck() == []
+
+
+def test_an_import_that_was_killed_goes_on(url: str, saver: Saver) -> None:
+    """Killed before any of its requests, it is completed by the same document; what is whole, or is other, is refused."""
+    steps, data = whole(saver)
+
+    def killed(number: int) -> None:
+        real = reopen(url)
+        import_thread(type(real)(FaultyDatabase(real.database, kill_at(number))), data, thread="again")
+
+    parts = set()
+    for number in range(1, 100):
+        if in_child(lambda number=number: killed(number)) == FINE:
+            break
+        parts.add(len(saver.steps("again")))
+        import_thread(saver, data, thread="again")
+        assert difference(told(History(saver, "again")), steps) is None
+        with pytest.raises(ThreadExistsError):
+            import_thread(saver, data, thread="again")
+        saver.delete_thread("again")
+    assert parts == set(range(len(steps) + 1))
+    import_thread(saver, json.loads(data) | {"steps": json.loads(data)["steps"][:3]}, thread="other")
+    saver.put_writes(History(saver, "other")[-1].config, [("log", ["own"])], "a task of its own")
+    with pytest.raises(ThreadExistsError):
+        import_thread(saver, data, thread="other")
+    assert saver.fsck() == []
+
+
+def test_an_export_has_no_ledger_and_says_so(saver: Saver) -> None:
+    """What may be made again is not imported unless that is known: a claim, and what was claimed where the states end."""
+    first = put(saver, {"x": 1})
+    entry, _ = saver.ledger.claim("t", "pay", {})
+    assert json.loads(History(saver, "t").export())["unsettled"] == 1
+    second = put(saver, {"x": 2}, after=first, version=2)
+    claimed = History(saver, "t").export()
+    saver.ledger.change(entry, status="done", record={})
+    assert "unsettled" not in json.loads(History(saver, "t").export())
+    saver.ledger.change(saver.ledger.claim("t", "send", {})[0], status="done", record={})
+    done = History(saver, "t").export()
+    for data in (claimed, done):
+        with pytest.raises(HistoryError, match=r"has effects \(1\) .* adopt\(\).* without_ledger=True"):
+            import_thread(saver, data, thread="again")
+        import_thread(saver, data, thread="again", without_ledger=True)
+        assert saver.ledger.entries("again") == []
+        saver.delete_thread("again")
+    put(saver, {"x": 3}, after=second, version=3)
+    import_thread(saver, History(saver, "t").export(), thread="again")
+
+
+def test_a_thread_without_a_name_is_imported_without_one(saver: Saver) -> None:
+    """The empty text is a name, of a thread that is exported and of one that is asked for."""
+    put(saver, {"x": 1}, after=config("", checkpoint_ns=""))
+    data = History(saver, "").export("json")
+    saver.delete_thread("")
+    for thread in (None, ""):
+        assert import_thread(saver, data, thread=thread) == ""
+        assert History(saver, "")[-1].values == {"x": 1}
+        saver.delete_thread("")
+
+
+def test_an_import_goes_on_in_any_saver(any_saver: Any, saver: Saver) -> None:  # noqa: F811
+    """What is there is compared with the document as that saver gives it; a step of another content is refused."""
+    steps, data = whole(saver)
+    document = json.loads(data)
+    import_thread(any_saver, document | {"steps": document["steps"][:3]}, thread="again")
+    other = json.loads(data)
+    other["steps"][0]["metadata"]["step"] = 99
+    with pytest.raises(ThreadExistsError):
+        import_thread(any_saver, other, thread="again")
+    import_thread(any_saver, document, thread="again")
+    assert difference(told(History(any_saver, "again")), steps) is None
+    with pytest.raises(ThreadExistsError):
+        import_thread(any_saver, document, thread="again")
 
 
 @given(values)

@@ -298,7 +298,7 @@ def test_what_comes_of_a_command_as_json(home: Home, saver: SqliteSaver, tmp_pat
     assert home("vacuum")["bytes"] >= 0
     with OfficialSqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as official:
         loop(official).invoke({"until": 3, "n": 0}, config())
-    assert home("adopt", "theirs.db") == {"threads": 1, "checkpoints": 5, "already": 0}
+    assert home("adopt", "theirs.db") == {"threads": 1, "checkpoints": 5, "already": 0, "effects": 0}
 
 
 def test_every_command_that_says_something_says_it_as_json() -> None:
@@ -362,7 +362,7 @@ def test_what_cannot_be_imported_makes_nothing(home: Home, saver: SqliteSaver, s
     whole = History(saver, "ada").export()
     wrong: dict[str, Any] = {}
     for name, change in {
-        "thread": lambda d: d.pop("thread"), "no name": lambda d: d.update(thread=""), "ns": lambda d: d.pop("ns"),
+        "thread": lambda d: d.pop("thread"), "no name": lambda d: d.update(thread=None), "ns": lambda d: d.pop("ns"),
         "no steps": lambda d: d.update(steps=[]), "steps": lambda d: d.update(steps={}),
         "writes": lambda d: d["steps"][3].pop("writes"), "parent": lambda d: d["steps"][3].update(parent="x"),
         "id": lambda d: d["steps"][3].pop("id"), "texts": lambda d: d.update(steps=["x"]),
