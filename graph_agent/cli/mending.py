@@ -32,7 +32,6 @@ def adopt(source: Annotated[str, typer.Argument(help="The database of the offici
         taken = take_over(given, saver)
     threads = f"{taken.threads} thread{'s' * (taken.threads != 1)}"
     text = f"{threads}: {taken.checkpoints} checkpoints taken over, {taken.already} there already"
-    text += f", {taken.effects} effects" * bool(taken.effects)
     paper.answer(text, as_json=as_json, **asdict(taken))
 
 
