@@ -40,6 +40,7 @@ class Taken(NamedTuple):
     told: dict[str, DeltaChannelHistory]
     writes: Written
     paths: list[str]
+    beside: bool
 
 
 def read_document(data: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -124,7 +125,8 @@ def _made(step: Mapping[str, Any], state: Mapping[str, Any], serde: SerializerPr
     }  # fmt: skip
     writes = [(task, channel, read(value, serde)) for task, channel, value in step["writes"]]
     paths = step.get("paths") or paths_as_given(writes)
-    return Taken(where, state, checkpoint, values(step["metadata"]), step["parent"], _told(step, serde), writes, paths)
+    metadata, beside = values(step["metadata"]), step.get("beside") is True
+    return Taken(where, state, checkpoint, metadata, step["parent"], _told(step, serde), writes, paths, beside)
 
 
 def _told(step: Mapping[str, Any], serde: SerializerProtocol) -> dict[str, DeltaChannelHistory]:

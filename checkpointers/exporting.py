@@ -1,9 +1,10 @@
 """A thread handed on: as JSON that can be imported, as Markdown for a model, as Python that makes a state again.
 
 The JSON document: "format" and "version"; "thread", "ns", "redacted"; "unsettled", how many effects of its ledger the
-states do not tell the end of, if there are any; "steps", oldest first, each with "step" (its
-number), "id", "parent" (an id), "source" and "nodes" (to be read), "checkpoint" (the clock and what else LangGraph
-keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or "patch", the RFC 6902 patch that
+states do not tell the end of, if there are any; "steps", oldest first, each with "step" (its number), "id", "parent"
+(an id), "beside" if it is of a branch beside where the thread stands, "source" and "nodes" (to be read), "checkpoint"
+(the clock and what else LangGraph keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or
+"patch", the RFC 6902 patch that
 makes them of those of the parent, which then stands before it; "writes", each [task, channel, value], and "paths", that
 of the task of each, by which parallel tasks are told in order (documents of older releases have none); and where
 ancestors are not stored any more "told", by DeltaChannel what those told it: its "seed", if there is one, and their
@@ -66,6 +67,7 @@ def _step(step: Step, speller: Speller, states: dict[str, dict[str, Any]]) -> di
         },
         "versions": dict(checkpoint["channel_versions"]), "seen": checkpoint["versions_seen"],
         "metadata": {name: speller.told(name, value) for name, value in found.metadata.items()},
+        **({"beside": True} if step.beside else {}),
         **({"state": state} if before is None else {"patch": patch(before, state)}),
         "writes": [[task, channel, speller.told(channel, value)] for task, channel, value in step.pending],
     }  # fmt: skip

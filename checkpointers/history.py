@@ -161,7 +161,7 @@ class History(Shows):
         with a dot in it.
         """
         parts = parse(path)
-        chain = self[step].ancestry[::-1]
+        chain = (self[step] if step != -1 else self._at_head()).ancestry[::-1]
         written = [one for one in chain if one.rewrote(str(parts[0]))]
         if len(parts) > 1 and len(written) > LOADED:
             whole = self._gathered()
@@ -172,6 +172,9 @@ class History(Shows):
         if not found and look(chain[0].values, parts) is ABSENT:
             raise UnknownPathError(path, f"thread {self.thread!r}", near(chain[0].values, parts))
         return found
+
+    def _at_head(self) -> Step:
+        return self.step_type(self._timeline, self._timeline.stands_at)
 
     def bisect(self, predicate: Callable[[Step], object]) -> Step | None:
         """Find the first step for which this is true, on the way to the head; None if it is never true.

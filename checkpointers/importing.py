@@ -138,7 +138,9 @@ class _Target:
     def _put(self, step: Taken) -> None:
         config = self._config(step.parent or None)
         if isinstance(self._saver, Saver):
-            stored = put_told(self._saver, config, step.checkpoint, step.metadata, told=step.told)
+            stored = put_told(
+                self._saver, config, step.checkpoint, step.metadata, told=step.told, beside=step.beside
+            )  # fmt: skip
         else:
             stored = self._saver.put(config, step.checkpoint, step.metadata, step.checkpoint["channel_versions"])
         put_written(self._saver, stored, step.writes, step.paths)

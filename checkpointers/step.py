@@ -53,6 +53,11 @@ class Step(Shows):
         return self._info.source
 
     @property
+    def beside(self) -> bool:
+        """Whether it is of a branch that was kept beside where the thread stands."""
+        return self._info.beside
+
+    @property
     def status(self) -> Status:
         """How the thread stood here: "waiting", "failed", "pending" or "done"."""
         return self._info.status

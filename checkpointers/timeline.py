@@ -133,12 +133,19 @@ class Timeline:
     def ancestry(self, end: StepInfo | None = None) -> list[StepInfo]:
         """Give the head, or another step, and all it was made from, newest first; other branches are left out."""
         chain: dict[str, StepInfo] = {}
-        self._see_listed(end or self.head)
-        info: StepInfo | None = end or self.head
+        info: StepInfo | None = end or self.stands_at
+        self._see_listed(end or self.stands_at)
         while info is not None and info.id not in chain and info.number in self.infos:
             chain[info.id] = info
             info = self.parent(info)
         return list(chain.values())
+
+    @property
+    def stands_at(self) -> StepInfo:
+        """The step at which the thread stands: the newest that is not beside it, as another writer's branch is."""
+        if not self.head.beside:
+            return self.head
+        return next((info for info in reversed([*self.infos.values()]) if not info.beside), self.head)
 
     def _see_listed(self, info: StepInfo) -> None:
         """See that a step is among the steps: it may have been dropped before those were listed."""

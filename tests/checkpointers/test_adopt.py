@@ -21,11 +21,13 @@ from langgraph.types import Command, Send, interrupt
 from checkpointers import (
     CheckpointerError,
     ForkedWarning,
+    History,
     IntegrityError,
     Keep,
     Saver,
     SqliteSaver,
     adopt,
+    import_thread,
     open_saver,
 )
 from checkpointers.adopting import AdoptionError
@@ -397,12 +399,16 @@ def test_a_thread_of_ours_stands_where_it_stood(saver: Saver) -> None:
         assert adopt(source, saver).checkpoints == 2
         assert values(saver) == values(source) == {"x": "two"}
         assert [step.beside for step in saver.steps("t")] == [False, False, True, True]
+        import_thread(saver, History(source, "t").export("json"), thread="imported")
+        assert [step.beside for step in saver.steps("imported")] == [False, False, True, True]
+        assert values(saver, config("imported")) == {"x": "two"}
+        assert [change.after for change in History(saver, "imported").blame("x")] == ["two", "one"]
         assert saver.fsck() == []
 
 
 def put_as(saver: Any, id_: str, parent: str | None, text: str) -> None:
     place = config(checkpoint_ns="", **({"checkpoint_id": parent} if parent else {}))
-    versions = {"x": 1 + len(text)}
+    versions = {"x": sum(map(ord, text))}
     checkpoint = empty_checkpoint() | {"id": id_, "channel_values": {"x": text}, "channel_versions": versions}
     saver.put(place, checkpoint, {"source": "loop", "step": len(text), "parents": {}}, versions)
 
