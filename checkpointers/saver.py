@@ -145,8 +145,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
     ) -> RunnableConfig:
         """Store a checkpoint with its new elements, in one commit."""
         lines = session.lines(config)
-        new = self._new_checkpoint(lines, config, checkpoint, metadata, new_versions)
-        return self._under_way.made(new.place.thread, lambda: self._put(new, lines))
+        return self._put(self._new_checkpoint(lines, config, checkpoint, metadata, new_versions), lines)
 
     def _new_checkpoint(
         self,
@@ -203,8 +202,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store what a task wrote on a checkpoint, in one commit, with its checkpoint if that follows at once."""
-        new = self._new_writes(config, writes, task_id, task_path)
-        self._under_way.made(new.place.thread, lambda: self._put_writes(new))
+        self._put_writes(self._new_writes(config, writes, task_id, task_path))
 
     def _new_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str

@@ -1,4 +1,4 @@
-"""What is about to be stored, as long as it is under way: who gave a call up may ask for it next."""
+"""What async callers handed over to be stored, as long as it is under way: who gave one up may ask for it next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TURNS: Final = 4  # of an event loop, from the end of one of LangGraph's puts to
 class UnderWay:
     """The calls that store something of a thread; what is asked of that thread later comes after them.
 
-    A caller who is cancelled, or interrupted, leaves his call to another thread, and may go on before that is done: he
+    A caller who is cancelled leaves his call to a worker thread, and may go on with the thread before that is done: he
     would start from what it is about to change.
     """
 
@@ -28,22 +28,10 @@ class UnderWay:
         """Start with none."""
         self._database, self._lock = database, threading.Lock()
         self._calls: dict[str, dict[Future[Any], int]] = {}
-        self._own = threading.local()
 
     async def handed_over(self, thread: str, call: Callable[[], T]) -> T:
         """Store something of a thread elsewhere."""
         return await self._database.elsewhere(call, partial(self._add, thread))
-
-    def made(self, thread: str, call: Callable[[], T]) -> T:
-        """Store something of a thread here."""
-        under_way: Future[None] = Future()
-        self._add(thread, under_way)
-        self._own.call = under_way
-        try:
-            return call()
-        finally:
-            self._own.call = None
-            under_way.set_result(None)
 
     def _add(self, thread: str, call: Future[Any]) -> None:
         with self._lock:
@@ -60,10 +48,10 @@ class UnderWay:
     def settle(self, thread: str) -> None:
         """Wait for the calls that were handed over before this one; how they end is told to who made them."""
         if thread in self._calls:
-            turn, own = self._database.turn.number, getattr(self._own, "call", None)
+            turn = self._database.turn.number
             with self._lock:
                 calls = [one for one, number in self._calls.get(thread, {}).items() if turn is None or number < turn]
-            wait(one for one in calls if one is not own)
+            wait(calls)
 
     async def run_out(self, thread: str) -> None:
         """Wait until a cancelled run has handed over all that it did: LangGraph puts one step after another."""

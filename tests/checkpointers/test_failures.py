@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -499,28 +498,6 @@ def test_a_run_after_a_cancelled_one_goes_on_behind_all_that_was_done(saver: Sav
             await cancelled(f"t{attempt}")
 
     asyncio.run(main())
-
-
-def test_what_an_interrupted_caller_still_stores_is_there_when_it_is_asked_for(saver: Saver) -> None:
-    """Ctrl-C leaves a put to the thread that makes it; what makes it may itself ask meanwhile."""
-    begun, release = threading.Event(), threading.Event()
-
-    def fault(_: int, request: Any) -> None:
-        if is_write(request):
-            assert slow.get_tuple(config()) is None
-            begun.set()
-            release.wait(10)
-
-    slow = type(saver)(FaultyDatabase(saver.database, fault))
-    with ThreadPoolExecutor(2) as pool:
-        stored = pool.submit(put, slow, {"x": 1})
-        assert begun.wait(10)
-        asked = pool.submit(values, slow)
-        with pytest.raises(TimeoutError):
-            asked.result(0.1)
-        release.set()
-        assert asked.result(10) == {"x": 1}
-        stored.result(10)
 
 
 def test_many_who_ask_while_much_is_stored_do_not_wait_for_what_stands_behind_them(saver: Saver) -> None:

@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant("the mark of an entry that is to change", f"{OPS}/ledger.py", "if found is None or found.mark not in (entry.mark, mark):", "if found is None:", f"{T}/test_ledger.py"),
     Mutant("the status of an effect", "checkpointers/ledger.py", '        see_text("the status of an effect", status)\n', "", f"{T}/test_ledger.py"),
     Mutant("what a worker may wait for", "checkpointers/underway.py", "if turn is None or number < turn", "", f"{T}/test_failures.py"),
-    Mutant("what is under way", "checkpointers/underway.py", "            wait(one for one in calls if one is not own)\n", "", f"{T}/test_failures.py"),
+    Mutant("what is under way", "checkpointers/underway.py", "            wait(calls)\n", "", f"{T}/test_failures.py"),
     Mutant("the last steps of a run that was cancelled", "checkpointers/underway.py", "for _ in range(LAST_STEPS)", "for _ in range(0)", f"{T}/test_failures.py"),
     Mutant("where a run stood that was left", "checkpointers/session.py", '_keep(_alive.setdefault(getattr(run, "stream_writer", None), {}), id(run), known)', "pass", f"{T}/test_concurrency.py"),
     Mutant("the head beside a newer branch", "checkpointers/retention.py", "(not line.beside, line.step)", "line.step", f"{T}/test_retention.py"),
