@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checkpointers.carrying import differences, paths_of, put_written, rows_of
 from checkpointers.codec import Codec
-from checkpointers.errors import CheckpointerError, IntegrityError
+from checkpointers.errors import CheckpointerError
 from checkpointers.inherited import Inherited, parent_of, put_told
 from checkpointers.operations.common import find_thread
 from checkpointers.registry import open_saver
 from checkpointers.saver import Saver
+from checkpointers.threads import see_read
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -187,8 +188,7 @@ def _names(source: Saver) -> list[str]:
     """Name the threads of a saver of ours, those that have nothing but a ledger too; none is left out in silence."""
     listed = {info.thread: info for info in source.threads()}
     for info in listed.values():
-        if info.status == "damaged" and not info.checkpoints:
-            raise IntegrityError(info.thread, None, "its own row cannot be read, or not with these keys")
+        see_read(info)
     shredded = {info.thread for info in listed.values() if info.status == "shredded"}
     return [*dict.fromkeys([*listed, *(use.thread for use in source.usage())]).keys() - shredded]
 

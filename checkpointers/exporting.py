@@ -4,11 +4,10 @@ The JSON document: "format" and "version"; "thread", "ns", "redacted"; "unsettle
 states do not tell the end of, if there are any; "steps", oldest first, each with "step" (its number), "id", "parent"
 (an id), "beside" if it is of a branch beside where the thread stands, "source" and "nodes" (to be read), "checkpoint"
 (the clock and what else LangGraph keeps of it), "versions", "seen", "metadata"; "state", the values of all channels, or
-"patch", the RFC 6902 patch that
-makes them of those of the parent, which then stands before it; "writes", each [task, channel, value], and "paths", that
-of the task of each, by which parallel tasks are told in order (documents of older releases have none); and where
-ancestors are not stored any more "told", by DeltaChannel what those told it: its "seed", if there is one, and their
-"writes". Values are spelled as `spelling` says.
+"patch", the RFC 6902 patch that makes them of those of the parent, which then stands before it; "writes", each [task,
+channel, value], and "paths", that of the task of each, by which parallel tasks are told in order (documents of older
+releases have none); and where ancestors are not stored any more "told", by DeltaChannel what those told it: its "seed",
+if there is one, and their "writes". Values are spelled as `spelling` says.
 """
 
 from __future__ import annotations

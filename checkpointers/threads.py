@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpointers.errors import HistoryError
+from checkpointers.errors import HistoryError, IntegrityError
 
 if TYPE_CHECKING:
     from checkpointers.status import Status
@@ -89,6 +89,12 @@ class StepInfo:
     versions: Mapping[str, Any] = field(default_factory=dict, repr=False)
     seen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     beside: bool = False
+
+
+def see_read(info: ThreadInfo) -> None:
+    """See that the row of a listed thread could be read: else nothing is known of it but that it is there."""
+    if info.status == "damaged" and not info.checkpoints:
+        raise IntegrityError(info.thread, None, "its own row cannot be read, or not with these keys")
 
 
 def counted(name: str, value: object, *, least: int) -> None:

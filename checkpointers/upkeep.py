@@ -25,7 +25,7 @@ from checkpointers.operations.common import find_thread
 from checkpointers.retention import Keep, Plan, duration, moment, plan, still_holds
 from checkpointers.standing import Standing
 from checkpointers.status import Status
-from checkpointers.threads import counted
+from checkpointers.threads import counted, see_read
 
 if TYPE_CHECKING:
     from checkpointers.database import Database
@@ -213,9 +213,9 @@ class Upkeep:
         """Tell whether a thread is one of those that are listed; one that cannot be read by its name is an error."""
         if listed is None:
             self._read(lambda: find_thread(self._tools(), thread))
-        elif listed.status == "damaged" and not listed.checkpoints:
-            raise IntegrityError(thread, None, "its own row cannot be read, or not with these keys")
-        return listed is not None and bool(listed.checkpoints)
+            return False
+        see_read(listed)
+        return bool(listed.checkpoints)
 
     def vacuum(self, *, full: bool = False) -> int:
         """Give unused space back to the disk; return how many bytes that was."""

@@ -81,7 +81,7 @@ def place_of(config: Mapping[str, Any]) -> Place:
         configurable = config["configurable"]
         thread = str(configurable["thread_id"])
     except (KeyError, TypeError) as error:
-        raise CheckpointerError(f"a config names its thread, {NAMING}; this one has no {error}") from error
+        raise CheckpointerError(f"a config names its thread, {NAMING}; this one does not") from error
     return Place(thread, configurable.get("checkpoint_ns") or ROOT, configurable.get("checkpoint_id"))
 
 

@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant("the ledger of a thread that is adopted", "checkpointers/adopting.py", "effects += _take_ledger(source, into, thread)", "pass", f"{T}/test_adopt.py"),
     Mutant("parents before their children", "checkpointers/adopting.py", "in _parents_first(of)]", "in sorted(of, key=itemgetter(1))]", f"{T}/test_adopt.py"),
     Mutant("a branch that is adopted beside", "checkpointers/adopting.py", "beside=step.beside", "beside=False", f"{T}/test_adopt.py"),
-    Mutant("threads that retention cannot read", "checkpointers/upkeep.py", 'elif listed.status == "damaged" and not listed.checkpoints:', "elif False:", f"{T}/test_damage.py"),
+    Mutant("threads that retention cannot read", "checkpointers/threads.py", 'if info.status == "damaged" and not info.checkpoints:', "if False:", f"{T}/test_damage.py"),
     Mutant("the policy of a tenant", "checkpointers/tenancy.py", "FORCE ROW LEVEL SECURITY", "ENABLE ROW LEVEL SECURITY", f"{T}/test_tenancy.py"),
 )  # fmt: skip
 
