@@ -70,9 +70,9 @@ def _lent() -> _Engines:
         return _Engines()
 
 
-def squeeze(raw: bytes) -> bytes:
-    """Give the smallest form known of these bytes."""
-    if len(raw) < WORTH_TRYING:
+def squeeze(raw: bytes, worth: int = WORTH_TRYING) -> bytes:
+    """Give the smallest form known of these bytes; of fewer than it is worth the trouble for, as they are."""
+    if len(raw) < worth:
         return PLAIN + raw
     engines = _lent()
     try:

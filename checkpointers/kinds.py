@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cache
 from importlib import import_module
-from inspect import isclass
+from inspect import getattr_static, isclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from math import prod
 from operator import attrgetter
@@ -232,21 +232,25 @@ def _is_plain_message(cls: Any) -> bool:
     return not hidden and cls.__module__.startswith("langchain_core.messages.")
 
 
+_SLOTS: Final = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+
+
 def _message(cls: Any, otherwise: Build) -> Build:
     """Make a message of its dump: with neither more nor fewer fields than it had, there is nothing to validate.
 
     That takes a tenth of the time, and gives the very message that was written, where validators may make another.
     """
-    names, new, put = set(cls.model_fields), cls.__new__, object.__setattr__
+    names, new = set(cls.model_fields), cls.__new__
+    fill, note, widen, hide = (getattr_static(cls, slot).__set__ for slot in _SLOTS)
 
     def build(fields: Any) -> Any:
         if type(fields) is not dict or fields.keys() != names:
             return otherwise(fields)
         message = new(cls)
-        put(message, "__dict__", fields)
-        put(message, "__pydantic_fields_set__", names.copy())
-        put(message, "__pydantic_extra__", {})
-        put(message, "__pydantic_private__", None)
+        fill(message, fields)
+        note(message, names.copy())
+        widen(message, {})
+        hide(message, None)
         return message
 
     return build

@@ -19,7 +19,7 @@ from checkpointers.database import OTHERS, Database, check_version, migrations
 from checkpointers.errors import NO_TABLES, MissingDriverError, NotADatabaseError, StorageError
 from checkpointers.places import shown
 from checkpointers.postgres_refusals import is_for_good, is_without_reason, may_be_cured, story
-from checkpointers.postgres_words import append_sql, at_once, few, in_schema, params_of, sent, shape
+from checkpointers.postgres_words import FEW, KINDS, append_sql, at_once, few, in_schema, params_of, sent, shape
 from checkpointers.statements import (
     DUPLICATE,
     Append,
@@ -257,8 +257,9 @@ class PostgresDatabase(Database):
         """Send the guard and every insert as one statement: one round trip, one commit."""
         sql = append_sql(request.guard.sql, tuple(map(shape, request.changes)))
         params = [*request.guard.params, *chain.from_iterable(map(params_of, request.changes))]
+        usual = True if all(len(change.rows) <= FEW for change in request.changes) else None  # what is large is rare
         try:
-            return connection.execute(self._translated(sql), params).fetchall()
+            return connection.execute(self._translated(sql), params, prepare=usual).fetchall()
         except self._psycopg.errors.UniqueViolation:
             return DUPLICATE
 
@@ -333,8 +334,8 @@ def _single(request: Statement | Many) -> Statement:
         return request
     if len(request.params) == 1:
         return Statement(request.sql, request.params[0])
-    sql = at_once(request.sql, tuple(map(type, request.params[0])), few(request.params))
-    return Statement(sql, sent(request.params))
+    kinds, count = tuple(map(type, request.params[0])), few(request.params)
+    return Statement(at_once(request.sql, kinds, count), sent(request.params, [KINDS[kind] for kind in kinds], count))
 
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final
 
 from checkpointers.statements import Change, Delete, Insert
@@ -15,10 +15,12 @@ CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::int8"
 TYPES: Final = {
     "thread": "int8", "ns": "bytea", "step": "int4", "id": "bytea", "parent": "bytea", "at": "int8", "flags": "int4",
     "metadata": "bytea", "body": "bytea", "checkpoint": "bytea", "task": "bytea", "kinds": "int4", "channel": "int4",
-    "n": "int4", "tally": "int8", "master": "bytea", "key": "bytea",
+    "n": "int4", "first": "int4", "last": "int4", "tally": "int8", "master": "bytea", "key": "bytea",
     "number": "int4", "revision": "int4", "hash": "bytea",
     "name_key": "int4", "name": "bytea", "digest": "bytea", "seal": "bytea",
 }  # fmt: skip
+SIZES: Final = (1, 8)
+VARYING: Final = (4, 8)  # of elements, of which now none, now one, now some come with a step
 FEW: Final = 8
 KINDS: Final[dict[type, str]] = {int: "int8", bytes: "bytea"}
 _CONFLICT: Final = re.compile(r"(INSERT INTO (cp_\w+)(?:(?!INSERT INTO).)*?) ON CONFLICT \([^)]*\)", re.DOTALL)
@@ -41,17 +43,38 @@ def in_schema(sql: str, schema: str, *, filtered: bool = False) -> str:
     return _OURS.sub(f"{schema}.cp_", sql.replace("%", "%%").replace("?", "%s"))
 
 
-def few(rows: Sequence[Any]) -> int:
-    """Give how many rows these are if they are sent value by value, 0 if by column.
+def few(rows: Sequence[Any], sizes: Sequence[int] = SIZES) -> int:
+    """Give as how many rows these are sent value by value, 0 if by column.
 
-    The driver takes longer to write an array than a few values; but every number of rows is a statement of its own.
+    The driver takes longer to write an array than a few values; but every number of rows is a statement of its own,
+    which the server has to learn. So there are two, with blank rows behind those that there are.
     """
-    return len(rows) if len(rows) <= FEW else 0
+    return next((size for size in sizes if len(rows) <= size), 0)
 
 
-def sent(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """Give rows as the parameters that they are sent as."""
-    return [*chain.from_iterable(rows)] if few(rows) else [list(column) for column in zip(*rows, strict=True)]
+def sent(rows: Sequence[Sequence[Any]], types: Sequence[str], count: int) -> list[Any]:
+    """Give rows of values of these types as the parameters that they are sent as, `count` of `few`.
+
+    In blank ones are numbers of the size of the others: to the driver another size is another type, as of a NULL, and
+    the server would learn anew.
+    """
+    if not count:
+        return [list(column) for column in zip(*rows, strict=True)]
+    last = rows[-1] if rows else (0,) * len(types)
+    blank = [b"" if kind == "bytea" else value for kind, value in zip(types, last, strict=True)]
+    values = chain(*rows, *repeat(blank, count - len(rows)))
+    return [*values, len(rows)] if count > 1 else [*values]
+
+
+def _given(types: Sequence[str], names: Sequence[str], count: int) -> str:
+    """Give the rows that are sent as a table: by column; value by value; or so, with the number of those that count."""
+    given = f"AS given ({', '.join(names)}, place)"
+    if not count:
+        return f"unnest({', '.join(f'?::{kind}[]' for kind in types)}) WITH ORDINALITY {given}"
+    each = ", ".join(f"?::{kind}" for kind in types)
+    rows = ", ".join(f"({each}, {place + 1})" for place in range(count))
+    table = f"(VALUES {rows}) {given}"
+    return f"(SELECT * FROM {table} WHERE place <= ?) AS given" if count > 1 else table  # noqa: S608  own names
 
 
 @lru_cache(maxsize=256)
@@ -62,13 +85,8 @@ def at_once(sql: str, kinds: tuple[type, ...], count: int) -> str:
     """
     pieces, names = sql.split("?"), [f"p{place}" for place in range(len(kinds))]
     asked = "".join(chain.from_iterable(zip(pieces, [*(f"given.{name}" for name in names), ""], strict=True)))
-    types = [f"?::{KINDS[kind]}" for kind in kinds]
-    each = (f"({', '.join(types)}, {place})" for place in range(count))
-    rows = f"(VALUES {', '.join(each)})" if count else f"unnest({'[], '.join(types)}[]) WITH ORDINALITY"
-    return (
-        f"SELECT found.* FROM {rows} AS given ({', '.join(names)}, place)"  # noqa: S608  own names
-        f" CROSS JOIN LATERAL ({asked} OFFSET 0) AS found ORDER BY given.place"
-    )
+    rows = _given([KINDS[kind] for kind in kinds], names, count)
+    return f"SELECT found.* FROM {rows} CROSS JOIN LATERAL ({asked} OFFSET 0) AS found ORDER BY given.place"  # noqa: S608  own names
 
 
 Shape = tuple[str, tuple[str, ...], str, int]
@@ -79,14 +97,18 @@ def shape(change: Insert | Delete | Change) -> Shape:
     if isinstance(change, Change):
         return change.sql, ("",) * len(change.rows), "", 0
     if isinstance(change, Delete):
-        return change.sql, ("channel", "n", "n"), "", few(change.rows)
+        return change.sql, ("channel", "first", "last"), "", few(change.rows)
     how = "replace" if change.replace else "shared" if change.shared else ""
-    return change.table, change.columns, how, few(change.rows)
+    sizes = VARYING if change.table == "cp_elements" else SIZES
+    return change.table, change.columns, how, few(change.rows, sizes)
 
 
 def params_of(change: Insert | Delete | Change) -> list[Any]:
     """Give the values that a change sends, in the order in which its text asks for them."""
-    return [*chain.from_iterable(change.rows)] if isinstance(change, Change) else sent(change.rows)
+    if isinstance(change, Change):
+        return [*chain.from_iterable(change.rows)]
+    _, columns, _, count = shape(change)
+    return sent(change.rows, [TYPES[column] for column in columns], count)
 
 
 @lru_cache(maxsize=256)
@@ -98,31 +120,24 @@ def append_sql(guard: str, changes: tuple[Shape, ...]) -> str:
             sql = f"{what} AND EXISTS (SELECT 1 FROM guard)"  # noqa: S608  own names
             parts += [f"change_{index}_{row} AS ({sql})" for row in range(len(columns))]
             continue
-        given = ", ".join(f"?::{TYPES[column]}{'' if count else '[]'}" for column in columns)
-        rows = f"(VALUES {', '.join([f'({given})'] * count)})" if count else f"unnest({given})"
-        parts.append(f"change_{index} AS ({_change_sql(what, columns, rows, how)})")
+        given = _given([TYPES[column] for column in columns], columns, count)
+        parts.append(f"change_{index} AS ({_change_sql(what, columns, given, how)})")
     return f"WITH {', '.join(parts)} SELECT thread FROM guard"  # noqa: S608  own names
 
 
-def _change_sql(what: str, columns: tuple[str, ...], rows: str, how: str) -> str:
+def _change_sql(what: str, columns: tuple[str, ...], given: str, how: str) -> str:
     if what.startswith("DELETE"):
         table = what.split()[2]
         return (
-            f"DELETE FROM {table} USING guard, {rows} AS given (channel, first, last)"  # noqa: S608  own names
+            f"DELETE FROM {table} USING guard, {given}"  # noqa: S608  own names
             f" WHERE {table}.thread = guard.thread AND {table}.channel = given.channel"
             f" AND {table}.n BETWEEN given.first AND given.last"
         )
-    names = ", ".join(columns)
+    names, values = ", ".join(columns), ", ".join(f"given.{name}" for name in columns)
     if how == "shared":
-        return (
-            f"INSERT INTO {what} ({names}) OVERRIDING SYSTEM VALUE SELECT given.* FROM guard,"  # noqa: S608  own names
-            f" {rows} AS given ({names})"
-        )
+        return f"INSERT INTO {what} ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM guard, {given}"  # noqa: S608  own names
     clause = _on_conflict(what, columns) if how == "replace" else ""
-    return (
-        f"INSERT INTO {what} (thread, {names}) SELECT guard.thread, given.* FROM guard,"  # noqa: S608  own names
-        f" {rows} AS given ({names}){clause}"
-    )
+    return f"INSERT INTO {what} (thread, {names}) SELECT guard.thread, {values} FROM guard, {given}{clause}"  # noqa: S608  own names
 
 
 def _on_conflict(table: str, columns: tuple[str, ...]) -> str:

@@ -312,14 +312,13 @@ def _execute(connection: sqlite3.Connection, request: Request) -> Rows:
 
 
 def _execute_many(connection: sqlite3.Connection, request: Many) -> Rows:
-    """Run a statement for each parameter row; several of a query as one, which takes half the time."""
-    if request.writes or len(request.params) == 1:
-        return [row for params in request.params for row in connection.execute(request.sql, params)]
-    found: list[Any] = []
-    for start in range(0, len(request.params), AT_ONCE):
-        some = request.params[start : start + AT_ONCE]
-        sql = " UNION ALL ".join([request.sql] * len(some))
-        found += connection.execute(sql, [*chain.from_iterable(some)])
+    """Run a statement for each parameter row; so many of a query as one, which is quicker once it is prepared."""
+    found, done = list[Any](), 0
+    while not request.writes and len(request.params) - done >= AT_ONCE:
+        some, done = request.params[done : done + AT_ONCE], done + AT_ONCE
+        found += connection.execute(" UNION ALL ".join([request.sql] * AT_ONCE), [*chain.from_iterable(some)])
+    for params in request.params[done:]:
+        found += connection.execute(request.sql, params)
     return found
 
 

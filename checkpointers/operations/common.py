@@ -29,7 +29,7 @@ from checkpointers.vaults import Vaults
 
 T = TypeVar("T")
 ROOT: Final = ""
-NO_THREAD: Final = -1
+NO_THREAD: Final = -(1 << 62)  # none has a negative one; and a small number is of another type to Postgres
 NAMING: Final = '{"configurable": {"thread_id": "ada"}}'
 CHECKPOINT_COLUMNS: Final = ("ns", "step", "id", "parent", "at", "flags", "tally", "metadata", "body")
 NS, STEP, ID, PARENT, AT, FLAGS, TALLY, METADATA, BODY = range(len(CHECKPOINT_COLUMNS))
@@ -316,7 +316,8 @@ def find_checkpoint(tools: Tools, place: Place) -> Statements[tuple[Thread | Non
 def rehearse(tools: Tools) -> Statements[None]:
     """Ask what is asked first of every thread, of none: what a database learns for it, it knows when a run waits."""
     yield from _rows_at(tools, NO_THREAD, Place("", ROOT))
-    yield Together((Many(SELECT_WRITES, [(NO_THREAD, b"", b"")]), Many(SELECT_ELEMENTS, [(NO_THREAD, 0, 0, 0)])))
+    channels = [(NO_THREAD, channel, 0, 0) for channel in range(2)]  # asked for at once, as of most threads
+    yield Together((Many(SELECT_WRITES, [(NO_THREAD, b"", b"")]), Many(SELECT_ELEMENTS, channels)))
 
 
 def _rows_at(tools: Tools, key: int, place: Place) -> Statements[tuple[Rows, Rows]]:

@@ -121,7 +121,7 @@ def append(memory: ThreadMemory, elements: Elements, *, changes: Changes, growth
     if known is None:  # pragma: no cover  every caller has recalled
         return "stale"
     every: list[Insert | Delete | Change] = []
-    if elements.rows:
+    if elements.rows or elements.of_tasks:
         every.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.rows))
     if elements.sealed:
         every.append(Insert("cp_elements", ELEMENT_COLUMNS, elements.sealed, replace=True))

@@ -110,10 +110,11 @@ def needs(tools: Tools, thread: Thread, shelf: Shelf, wanted: Iterable[tuple[str
         ranges.setdefault(key, []).extend(spans(shelf.recipes.get((key, ref), ref)))
     params: list[Row] = []
     for key, runs in ranges.items():
-        stack = shelf.stacks.get(key)
+        stack, left = shelf.stacks.get(key), joined(runs)
         if stack is None:
-            stack = shelf.stacks[key] = thread.stack(key)
-        left = [run for run in joined(runs) if not stack.has(*run)]
+            shelf.stacks[key] = thread.stack(key)
+        else:
+            left = [run for run in left if not stack.has(*run)]
         params += [(thread.key, key, start_of(first), last + AHEAD) for first, last in left]
     return Many(SELECT_ELEMENTS, params) if params else None
 

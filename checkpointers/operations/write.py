@@ -114,7 +114,7 @@ def _put(
             before = yield from _stored_before(tools, memory, new, merge=bool(writes))
         early = yield from _early(memory, new, look=attempt > 0)
         late = yield from late_steps(tools, memory, writes)
-        elements = Elements()
+        elements = Elements(of_tasks=bool(writes))
         written = yield from write_rows(tools, memory, elements, writes=writes, merge=before.merge)
         _note(memory, writes, written)
         parent = yield from _parent(tools, memory, new.place)
@@ -205,7 +205,7 @@ def _put_writes(tools: Tools, memory: ThreadMemory, writes: Sequence[NewWrites],
             standing = yield from entitled(tools, memory, thread, writes[0].token)
             if _astray(standing, writes):
                 raise HeadMovedError(thread, standing.head)
-        elements = Elements()
+        elements = Elements(of_tasks=True)
         written = yield from write_rows(tools, memory, elements, writes=writes, merge=merge)
         yield from finish(memory, elements)
         growth = Growth(

@@ -433,6 +433,10 @@ def test_a_reader_pushes_no_writer_out(url: str) -> None:
         assert [type(request).__name__ for request in asked] == ["Append"]
 
 
+def texts(count: int) -> list[str]:
+    return [f"{number:4}" + "a line of a text " * 60 for number in range(count)]
+
+
 def test_what_a_subgraph_had_before_a_checkpoint_is_told_by_ids(saver: Saver) -> None:
     """A graph and its subgraph are stored side by side: which commit came first does not say which was made first."""
 
@@ -470,6 +474,47 @@ def test_a_state_is_read_in_two_round_trips(url: str) -> None:
             assert [type(request).__name__ for request in asked] == ["Together", "Together"]
             assert found is not None
             assert bool(found.pending_writes) == ("checkpoint_id" in place["configurable"])
+
+
+def statements_learned(saver: Saver) -> set[str]:
+    """Give what the one connection of a saver has prepared."""
+    with saver.database._pool.connection() as connection:  # type: ignore[attr-defined]
+        found = connection.execute("SELECT name, statement FROM pg_prepared_statements").fetchall()
+        return {" ".join(row) for row in found if "pg_prepared_statements" not in row[1]}
+
+
+def test_a_server_learns_one_statement_for_steps_that_bring_more_or_less(postgres_url: str) -> None:
+    """Whether what a task wrote brings no elements, one or some: a connection learns what it is told once."""
+    written, after = [[*items(10 * more)[-more:]] if more else [] for more in (0, 1, 0, 2, 4, 3)], list[set[str]]()
+    with PostgresSaver.open(postgres_url, pool_size=1) as saver:
+        place = put(saver, {"list": items(1)})
+        for number, value in enumerate(written):
+            saver.put_writes(place, [("list", value)], f"task {number}")
+            after.append(statements_learned(saver))
+        found = saver.get_tuple(place)
+    assert found is not None
+    assert [value for _, _, value in found.pending_writes or ()] == written
+    assert after == after[:1] * len(written)
+
+
+def test_what_a_run_asks_first_was_learned_when_the_saver_was_opened(postgres_url: str) -> None:
+    with PostgresSaver.open(postgres_url) as saver:
+        put(saver, {f"list {number}": items(3) for number in range(5)})
+    with PostgresSaver.open(postgres_url, pool_size=1) as saver:
+        before = statements_learned(saver)
+        assert values(saver) == {f"list {number}": items(3) for number in range(5)}
+        assert statements_learned(saver) == before
+
+
+def test_a_small_element_waits_for_its_segment_to_be_squeezed(saver: Saver) -> None:
+    """Alone it takes longer to squeeze and to open than to read; with its neighbours it takes a fraction of the room."""
+    place = put(saver, {"list": texts(63)})
+    count, loose = rows(saver, "list")
+    assert (count, loose > 63 * 1_000) == (63, True)
+    put(saver, {"list": texts(64)}, after=place, version=2)
+    count, sealed = rows(saver, "list")
+    assert (count, sealed < loose / 4) == (1, True)
+    assert values(saver) == {"list": texts(64)}
 
 
 def test_a_thread_that_moves_while_it_is_looked_at(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
