@@ -156,6 +156,7 @@ class Saver(Care, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> write.NewCheckpoint:
         place = place_of(config)
+        write.see_form(checkpoint, metadata)
         return write.NewCheckpoint(
             place,
             checkpoint,

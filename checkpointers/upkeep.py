@@ -363,6 +363,8 @@ def _see_tag(tag: str) -> None:
 
 def _each(names: str | Iterable[str]) -> list[str]:
     """Give names as text; one alone is not the names of its letters."""
+    if not isinstance(names, str | Iterable):
+        raise CheckpointerError(f"give one name, or several in a list, not {names!r:.80}")
     return [names] if isinstance(names, str) else [str(name) for name in names]
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import DeltaChannelHistory
 
 TAIL: Final = 2
-LOOSE: Final = 1_800  # squeezed alone, fewer bytes take longer to read than as they are; their segment squeezes them
+LOOSE: Final = 512  # squeezed alone, fewer bytes take longer to read than as they are; their segment squeezes them
 RECIPES_PER_BASE: Final = 64
 RECIPE_GAIN: Final = 3
 

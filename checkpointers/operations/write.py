@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 import ormsgpack
 
 from checkpointers.codec import packed
-from checkpointers.errors import HeadMovedError, IntegrityError, UnstorableValueError
+from checkpointers.errors import CheckpointerError, HeadMovedError, IntegrityError, UnstorableValueError
 from checkpointers.keys import key_of
 from checkpointers.lineage import is_trigger
 from checkpointers.memory import ThreadMemory, Written
@@ -67,6 +67,15 @@ class Stored(NamedTuple):
 
     step: int
     beside: bool
+
+
+def see_form(checkpoint: object, metadata: object) -> None:
+    """See that a checkpoint is a dict with an id, and that its values and its metadata are dicts."""
+    if not isinstance(checkpoint, Mapping) or "id" not in checkpoint:
+        raise CheckpointerError(f"a checkpoint is a dict that has an id, not {checkpoint!r:.80}")
+    for what, given in (("channel_values of a checkpoint", checkpoint.get("channel_values", {})), ("metadata", metadata)):
+        if not isinstance(given, Mapping):
+            raise CheckpointerError(f"the {what} is a dict, not {given!r:.80}")
 
 
 def put(

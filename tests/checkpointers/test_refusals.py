@@ -51,6 +51,11 @@ LABELLED_WRONG: list[Any] = [
         lambda saver, since=since: saver.threads(since=since)
         for since in (float("nan"), float("inf"), 1e18, -1e30, timedelta.max, "99999999999999d", "soon")
     ],
+    lambda saver: saver.prune(None),
+    lambda saver: saver.delete_for_runs(3),
+    lambda saver: saver.put(config(checkpoint_ns=""), None, {}, {}),
+    lambda saver: saver.put(config(checkpoint_ns=""), {**empty_checkpoint(), "channel_values": ["x"]}, {}, {}),
+    lambda saver: saver.put(config(checkpoint_ns=""), empty_checkpoint(), None, {}),
     lambda saver: saver.put_writes(config(checkpoint_ns=""), [("x", 2)], "task"),
     *[
         lambda saver, wrong=wrong: saver.get_tuple(wrong)
