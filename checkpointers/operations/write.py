@@ -73,9 +73,9 @@ def see_form(checkpoint: object, metadata: object) -> None:
     """See that a checkpoint is a dict with an id, and that its values and its metadata are dicts."""
     if not isinstance(checkpoint, Mapping) or "id" not in checkpoint:
         raise CheckpointerError(f"a checkpoint is a dict that has an id, not {checkpoint!r:.80}")
-    for what, given in (("channel_values of a checkpoint", checkpoint.get("channel_values", {})), ("metadata", metadata)):
+    for what, given in {"channel_values": checkpoint.get("channel_values", {}), "metadata": metadata}.items():
         if not isinstance(given, Mapping):
-            raise CheckpointerError(f"the {what} is a dict, not {given!r:.80}")
+            raise CheckpointerError(f"{what} of a checkpoint is a dict, not {given!r:.80}")
 
 
 def put(
