@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkpointers import tenancy
 from checkpointers.database import OTHERS, Database, check_version, migrations
 from checkpointers.errors import NO_TABLES, MissingDriverError, NotADatabaseError, StorageError
 from checkpointers.places import shown
+from checkpointers.postgres_commits import PAUSE, own_number, was_committed
 from checkpointers.postgres_refusals import is_for_good, is_without_reason, may_be_cured, story
 from checkpointers.postgres_words import FEW, KINDS, append_sql, at_once, few, in_schema, params_of, sent, shape
 from checkpointers.statements import (
@@ -42,7 +43,6 @@ DEFAULT_SCHEMA: Final = "checkpointers"
 MIGRATION_LOCK: Final = 0x6368_6563_6B70
 WORKERS: Final = 32
 PREPARE_AFTER: Final = 2
-PAUSE: Final = 0.1
 READS: Final = "-c default_transaction_read_only=on"
 ONE_TRY: Final = 2.0
 AT_ONE_MOMENT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -130,18 +130,31 @@ class PostgresDatabase(Database):
 
     def snapshot(self, operation: Operation[T]) -> T:
         """Read in a transaction that sees nothing of what others do meanwhile; it costs three round trips more."""
-        return self._transacted(operation, AT_ONE_MOMENT)
+
+        def look(connection: psycopg.Connection[Any]) -> T:
+            with connection.transaction():
+                connection.execute(AT_ONE_MOMENT)
+                return drive(operation(), lambda request: self._answer(connection, request))
+
+        with self._told():
+            return self._again(look)
 
     def exclusive(self, operation: Operation[T]) -> T:
-        """Run in one transaction; its first statement locks what it changes."""
-        return self._transacted(operation)
+        """Run in one transaction; its first statement locks what it changes.
 
-    def _transacted(self, operation: Operation[T], *first: LiteralString) -> T:
+        Where the connection is lost at its commit, the server is asked what became of it before it is done again.
+        """
+        tried: list[tuple[int | None, T]] = []
+
         def transact(connection: psycopg.Connection[Any]) -> T:
+            for number, answer in tried:
+                if number is not None and was_committed(connection, number, timeout=self._timeout):
+                    return answer
+            tried.clear()
             with connection.transaction():
-                for words in first:
-                    connection.execute(words)
-                return drive(operation(), lambda request: self._answer(connection, request))
+                answer = drive(operation(), lambda request: self._answer(connection, request))
+                tried.append((own_number(connection), answer))
+            return answer
 
         with self._told():
             return self._again(transact)

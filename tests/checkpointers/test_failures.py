@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
 import socket
+import socketserver
 import sqlite3
 import stat
 import subprocess
@@ -15,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
@@ -302,6 +304,69 @@ def test_a_connection_lost_at_any_request(postgres_url: str, schema: Any, lost: 
             assert [e["id"] for e in fresh.get_state(config(f"t{number}")).values["log"]] == list(range(9))
             assert len(list(fresh.get_state_history(config(f"t{number}")))) == 11
             assert real.threads(limit=1)[0].checkpoints == 11
+
+
+class Forgetful(socketserver.ThreadingTCPServer):
+    """Stands before a server, and breaks off when that has answered the next commit, or before it is asked for it."""
+
+    daemon_threads = allow_reuse_address = True
+
+    def __init__(self, url: str) -> None:
+        super().__init__(("127.0.0.1", 0), Between)
+        info = psycopg.conninfo.conninfo_to_dict(url)
+        self.behind = (str(info["host"]), int(info["port"]))
+        self.loses = ""
+        self.url = psycopg.conninfo.make_conninfo(url, host="127.0.0.1", port=self.server_address[1])
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class Between(socketserver.BaseRequestHandler):
+    server: Forgetful
+
+    def handle(self) -> None:
+        with socket.create_connection(self.server.behind) as behind:
+            asked = b""
+            while True:
+                for one in select.select([self.request, behind], [], [])[0]:
+                    data = one.recv(1 << 16)
+                    asked = data if one is self.request else asked
+                    committing = self.server.loses and b"COMMIT" in asked
+                    if not data or (committing and (one is behind or self.server.loses == "request")):
+                        self.server.loses = "" if committing else self.server.loses
+                        return
+                    (behind if one is self.request else self.request).sendall(data)
+
+
+ONCE: dict[str, Callable[[Saver], Any]] = {
+    "copy": lambda saver: saver.copy_thread("t", "copied"),
+    "recover": lambda saver: saver.recover("t", into="recovered"),
+    "retain": lambda saver: [plan.frees > 0 for plan in saver.retain(Keep(last=1))],
+    "prune": lambda saver: saver.prune("t"),
+    "delete": lambda saver: saver.delete_thread("t"),
+}
+
+
+@pytest.mark.parametrize("loses", ["request", "answer"])
+@pytest.mark.parametrize("what", ONCE)
+def test_a_commit_whose_answer_is_lost_was_made_once(postgres_url: str, what: str, loses: str) -> None:
+    """The server is asked what became of it: what is done is not done again, and not told as what could not be done."""
+    told = list[Any]()
+    with Forgetful(postgres_url) as between:
+        for lose in ("", loses):
+            with PostgresSaver.open(between.url, schema=f"s{lose}", timeout=10) as saver:
+                loop(saver).invoke({"until": 5, "n": 0}, config())
+                between.loses = lose
+                answer = ONCE[what](saver)
+                assert not between.loses, "nothing was committed"
+                told.append((answer, [(info.thread, info.checkpoints) for info in saver.threads()]))
+    assert told[0] == told[1]
 
 
 @pytest.mark.slow

@@ -240,6 +240,8 @@ MUTANTS = (
     Mutant("parents before their children", "checkpointers/adopting.py", "in _parents_first(of)]", "in sorted(of, key=itemgetter(1))]", f"{T}/test_adopt.py"),
     Mutant("a branch that is adopted beside", "checkpointers/adopting.py", "beside=step.beside", "beside=False", f"{T}/test_adopt.py"),
     Mutant("threads that retention cannot read", "checkpointers/threads.py", 'if info.status == "damaged" and not info.checkpoints:', "if False:", f"{T}/test_damage.py"),
+    Mutant("a commit whose answer was lost", "checkpointers/postgres_server.py", "if number is not None and was_committed(connection, number, timeout=self._timeout):", "if False:", f"{T}/test_failures.py"),
+    Mutant("what became of a transaction", "checkpointers/postgres_commits.py", 'return bool(became == "committed")', "return True", f"{T}/test_failures.py"),
     Mutant("blank rows", "checkpointers/postgres_words.py", "WHERE place <= ?", "WHERE place < ? + 2", f"{T}/test_storage.py"),
     Mutant("blank rows of a type", "checkpointers/postgres_words.py", 'b"" if kind == "bytea" else value', "None", f"{T}/test_storage.py"),
     Mutant("what is learned when a saver is opened", f"{OPS}/common.py", "NO_THREAD: Final = -(1 << 62)", "NO_THREAD: Final = -1", f"{T}/test_storage.py"),
