@@ -48,6 +48,7 @@ SELECT_THREAD: Final = (
     " l.token, l.owner, l.since, l.until, l.epoch, CASE WHEN l.token IS NOT NULL THEN l.until < cp_clock() END"
     " FROM cp_threads t LEFT JOIN cp_keys k ON k.thread = t.thread LEFT JOIN cp_leases l ON l.thread = t.thread"
 )
+SELECT_BEGINNING: Final = "SELECT created_at FROM cp_threads WHERE thread = ?"
 _KEY: Final = 1 + len(STANDING_COLUMNS)
 CONTENTS: Final = ("cp_checkpoints", "cp_writes", "cp_elements", "cp_effects", "cp_bodies")
 
@@ -317,7 +318,8 @@ def rehearse(tools: Tools) -> Statements[None]:
     """Ask what is asked first of every thread, of none: what a database learns for it, it knows when a run waits."""
     yield from _rows_at(tools, NO_THREAD, Place("", ROOT))
     channels = [(NO_THREAD, channel, 0, 0) for channel in range(2)]  # asked for at once, as of most threads
-    yield Together((Many(SELECT_WRITES, [(NO_THREAD, b"", b"")]), Many(SELECT_ELEMENTS, channels)))
+    life = Statement(SELECT_BEGINNING, (NO_THREAD,))
+    yield Together((Many(SELECT_WRITES, [(NO_THREAD, b"", b"")]), Many(SELECT_ELEMENTS, channels), life))
 
 
 def _rows_at(tools: Tools, key: int, place: Place) -> Statements[tuple[Rows, Rows]]:

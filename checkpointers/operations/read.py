@@ -29,7 +29,7 @@ from checkpointers.operations.common import (
     writes_of,
 )
 from checkpointers.operations.guard import meet
-from checkpointers.operations.shelves import Shelf, Wanted, decoded, fetch, fill, join, needs
+from checkpointers.operations.shelves import Shelf, Wanted, decoded, fetch, fill, join, life_of, needs, see_life
 from checkpointers.operations.storing import learn
 from checkpointers.records import Record, TaskWrites, Write, in_order
 from checkpointers.standing import Thread
@@ -160,7 +160,8 @@ def opened(tools: Tools, thread: Thread, rows: Sequence[Row], shelf: Shelf) -> S
     if elements is None:
         written = yield writes
     else:
-        written, found = yield Together((writes, elements))
+        written, found, life = yield Together((writes, elements, life_of(thread)))
+        see_life(thread, life)
         shelf.take(thread, found)
     pending = yield from pending_on(tools, thread, rows, written)
     left = [(write.channel, write.ref) for tasks in pending for task in tasks for write in task.writes]

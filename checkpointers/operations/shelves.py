@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from checkpointers.codec import RECIPE, Bundle, Ref, is_recipe, joined, spans
-from checkpointers.errors import StrictReadingError, UnreadableValueError
+from checkpointers.errors import IntegrityError, StrictReadingError, UnreadableValueError
 from checkpointers.errors import at as where
-from checkpointers.operations.common import SELECT_ELEMENTS, Tools, absent, see_asked
+from checkpointers.operations.common import SELECT_BEGINNING, SELECT_ELEMENTS, Tools, absent, see_asked
 from checkpointers.operations.storing import resolved
 from checkpointers.segments import MissingElementError, Stack, start_of
 from checkpointers.standing import Thread
-from checkpointers.statements import Many, Row, Rows, Statements
+from checkpointers.statements import Many, Row, Rows, Statement, Statements, Together
 
 NOTHING: Final = Stack()
 AHEAD: Final = 2  # what is written on a checkpoint mostly comes next: read with the state, it need not be asked for
@@ -93,7 +93,20 @@ def fill(tools: Tools, thread: Thread, shelf: Shelf, wanted: Iterable[tuple[str,
     """Read what these references need and is not on the shelf, each element once."""
     elements = yield from needs(tools, thread, shelf, wanted)
     if elements is not None:
-        shelf.take(thread, (yield elements))
+        found, life = yield Together((elements, life_of(thread)))
+        see_life(thread, life)
+        shelf.take(thread, found)
+
+
+def life_of(thread: Thread) -> Statement:
+    """Ask when a thread began that is being read."""
+    return Statement(SELECT_BEGINNING, (thread.key,))
+
+
+def see_life(thread: Thread, rows: Rows) -> None:
+    """See that elements are of the same life of a thread as its checkpoint: another one's stand in the same places."""
+    if [began for (began,) in rows] != [thread.standing.created_at]:
+        raise IntegrityError(thread.name, None, "it was removed while it was read")
 
 
 def needs(tools: Tools, thread: Thread, shelf: Shelf, wanted: Iterable[tuple[str, Ref]]) -> Statements[Many | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -534,6 +534,38 @@ def test_a_thread_that_moves_while_it_is_looked_at(postgres_url: str, monkeypatc
         assert values(saver) == {"x": "a value"}
         assert moved
         assert values(saver) == {"x": "another"}
+
+
+@pytest.mark.parametrize("asked", ["state", "channel", "page", "again"])
+def test_a_thread_that_begins_anew_while_it_is_read(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """Its rows stand where those of its earlier life stood: no answer is made of both."""
+
+    def life(saver: Saver, name: str) -> dict[str, Any]:
+        put(saver, {"mark": name, "list": [f"{name} {number} of a text" * 3 for number in range(3)]})
+        return values(saver)
+
+    reads: dict[str, Callable[[Saver], Any]] = {
+        "state": values,
+        "channel": lambda saver: {**values(saver), "list": saver.get_channel(config(), "list")},
+        "page": lambda saver: next(one.checkpoint["channel_values"] for one in saver.list(config(), limit=5)),
+        "again": lambda saver: [values(saver), values(saver)][1],
+    }
+    truly, lives = PostgresDatabase._answer, list[dict[str, Any]]()
+    with PostgresSaver.open(postgres_url) as saver, PostgresSaver.open(postgres_url) as other:
+        lives.append(life(saver, "one"))
+
+        def answered(self: PostgresDatabase, connection: Any, request: Any) -> Any:
+            if self is saver.database and len(lives) == 1 and "cp_elements" in str(request):
+                other.delete_thread("t")
+                lives.append(life(other, "two"))
+            return truly(self, connection, request)
+
+        monkeypatch.setattr(PostgresDatabase, "_answer", answered)
+        saver._recent.forget()
+        assert reads[asked](saver) == lives[1]
+        assert len(lives) == 2
 
 
 def test_writes_that_hold_more_than_comes_next(url: str) -> None:

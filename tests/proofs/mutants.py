@@ -242,6 +242,7 @@ MUTANTS = (
     Mutant("threads that retention cannot read", "checkpointers/threads.py", 'if info.status == "damaged" and not info.checkpoints:', "if False:", f"{T}/test_damage.py"),
     Mutant("a commit whose answer was lost", "checkpointers/postgres_server.py", "if number is not None and was_committed(connection, number, timeout=self._timeout):", "if False:", f"{T}/test_failures.py"),
     Mutant("what became of a transaction", "checkpointers/postgres_commits.py", 'return bool(became == "committed")', "return True", f"{T}/test_failures.py"),
+    Mutant("another life of a thread", f"{OPS}/shelves.py", "if [began for (began,) in rows] != [thread.standing.created_at]:", "if False:", f"{T}/test_storage.py"),
     Mutant("blank rows", "checkpointers/postgres_words.py", "WHERE place <= ?", "WHERE place < ? + 2", f"{T}/test_storage.py"),
     Mutant("blank rows of a type", "checkpointers/postgres_words.py", 'b"" if kind == "bytea" else value', "None", f"{T}/test_storage.py"),
     Mutant("what is learned when a saver is opened", f"{OPS}/common.py", "NO_THREAD: Final = -(1 << 62)", "NO_THREAD: Final = -1", f"{T}/test_storage.py"),
