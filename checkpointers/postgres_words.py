@@ -19,9 +19,9 @@ TYPES: Final = {
     "number": "int4", "revision": "int4", "hash": "bytea",
     "name_key": "int4", "name": "bytea", "digest": "bytea", "seal": "bytea",
 }  # fmt: skip
-SIZES: Final = (1, 8)
-VARYING: Final = (4, 8)  # of elements, of which now none, now one, now some come with a step
 FEW: Final = 8
+SIZES: Final = (1, FEW)
+VARYING: Final = (4, FEW)  # of elements, of which now none, now one, now some come with a step
 KINDS: Final[dict[type, str]] = {int: "int8", bytes: "bytea"}
 _CONFLICT: Final = re.compile(r"(INSERT INTO (cp_\w+)(?:(?!INSERT INTO).)*?) ON CONFLICT \([^)]*\)", re.DOTALL)
 _OURS: Final = re.compile(r"(?<!INDEX )(?<!CONSTRAINT )\bcp_")

@@ -9,12 +9,11 @@ key can make one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol
 
 SEAL_BYTES: Final = 8
+_ELEMENT: Final = struct.Struct(">cqii").pack
 _WRITE: Final = struct.Struct(">cqiHHH").pack
 _CHECKPOINT: Final = struct.Struct(">cqiqiHHH").pack
 _METADATA: Final = struct.Struct(">cqHH").pack
@@ -59,12 +58,12 @@ class Digests:
 
     def seal(self, place: bytes, raw: bytes) -> bytes:
         """Put a digest before the content."""
-        return blake2b(place + raw, digest_size=SEAL_BYTES).digest() + raw
+        return _digest(place, raw) + raw
 
     def open(self, place: bytes, blob: bytes) -> bytes:
         """Check the digest and take it off."""
         raw = blob[SEAL_BYTES:]
-        if blake2b(place + raw, digest_size=SEAL_BYTES).digest() != blob[:SEAL_BYTES]:
+        if _digest(place, raw) != blob[:SEAL_BYTES]:
             msg = "its digest does not match"
             raise BrokenSealError(msg)
         return raw
@@ -84,8 +83,13 @@ class Digests:
         return blake2b(raw, digest_size=NAME_BYTES).digest()
 
 
-# Where an element of a thread, or a sealed row of them, stands: in which channel, under which number.
-element_place: Final[Callable[[int, int, int], bytes]] = partial(struct.Struct(">cqii").pack, b"e")
+def _digest(place: bytes, raw: bytes) -> bytes:
+    return blake2b(place + raw, digest_size=SEAL_BYTES).digest()
+
+
+def element_place(thread: int, channel: int, number: int) -> bytes:
+    """Say where an element, or a sealed row of them, stands."""
+    return _ELEMENT(b"e", thread, channel, number)
 
 
 def write_place(thread: int, key: tuple[bytes, bytes, bytes], kinds: int) -> bytes:

@@ -118,12 +118,8 @@ class Stack:
 
     def take(self, number: int, body: bytes) -> None:
         """Add a row that may lie beside those that are needed: its damage is told to who asks for what it holds."""
-        try:  # what `add` does, without what a call costs for each of thousands
-            raw = unsqueeze(self._open(number, body) if self._open else body)
-            if raw[:1] == b"\x7f":
-                self._segments[number] = Segment(raw)
-            else:
-                self._raw[number] = raw
+        try:
+            self.add(number, body)
         except DAMAGE as error:
             self._damage[number] = error
 
